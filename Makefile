@@ -1,0 +1,50 @@
+# Two commands do everything on a fresh machine with nothing but Python: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# One thread per test worker: two cores are easily oversubscribed.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+.PHONY: help demo test check format bench clean
+
+help:  ## Show what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+# A stamp remembers what is installed, so that a second run starts at once.
+$(VENV)/python.stamp:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/run.stamp: $(VENV)/python.stamp pyproject.toml constraints.txt
+	@echo "Installing focalcal into $(VENV) (PyTorch is large: a minute or two) ..."
+	$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	@echo "Installing the development tools into $(VENV) ..."
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/run.stamp  ## Set up, then show the papers' point on noisy digits
+	$(BIN)/focalcal demo
+
+test: $(VENV)/dev.stamp  ## Set up, then run every test that is not slow
+	$(PYTEST) -m "not slow"
+
+check: $(VENV)/dev.stamp  ## Format check, lint, types, all tests with doctests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(MAKE) --no-print-directory test
+	$(PYTEST) -m slow
+
+format: $(VENV)/dev.stamp  ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/dev.stamp  ## Run the benchmarks; results go to benchmarks/results
+	$(BIN)/python benchmarks/losses.py
+
+clean:  ## Remove the environment and all caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,139 @@
+"""Checks at the public entry, and numpy in / numpy out.
+
+A message reads: argument, rule, what came, and the way out. Checks of shapes and dtypes cost nothing; checks of
+values read the tensor, so code on a hot path decides when to make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.errors import InputError
+
+ArrayLike: TypeAlias = "Tensor | np.ndarray[Any, Any] | list[Any] | tuple[Any, ...] | float"
+
+# Rows of float32 softmax outputs sum to 1 within about 1e-6; printed and reread ones within 1e-5.
+SUM_TOLERANCE = 1e-5
+
+
+def require(condition: bool, argument: str, rule: str, got: object, fix: str = "") -> None:
+    """Raise an InputError unless `condition` holds.
+
+    >>> require(False, "num_bins", "must be at least 1", 0, "Try 15, as the papers do.")
+    Traceback (most recent call last):
+    focalcal.errors.InputError: num_bins: must be at least 1; got 0. Try 15, as the papers do.
+    """
+    if not condition:
+        raise InputError(f"{argument}: {rule}; got {got}. {fix}".strip())
+
+
+def to_tensor(values: ArrayLike, argument: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """The values as a floating tensor, and the function that gives a result back in the caller's kind.
+
+    Tensors come back as tensors, numpy arrays as arrays; lists and numbers are read as float64 and come back as
+    tensors.
+    """
+    if isinstance(values, Tensor):
+        require(values.is_floating_point(), argument, "must be floating point", values.dtype)
+        return values, lambda result: result
+    if isinstance(values, np.ndarray):
+        require(np.issubdtype(values.dtype, np.floating), argument, "must be floating point", values.dtype)
+        return torch.from_numpy(np.ascontiguousarray(values)), lambda result: result.numpy()
+    try:
+        return torch.as_tensor(values, dtype=torch.float64), lambda result: result
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{argument}: must be a tensor, an array or numbers; got {type(values).__name__}.") from error
+
+
+def require_finite(values: Tensor, argument: str) -> None:
+    """Refuse NaN and infinities, naming the first place."""
+    bad = ~torch.isfinite(values)
+    if bad.any():
+        place = tuple(bad.nonzero()[0].tolist())
+        raise InputError(
+            f"{argument}: every value must be finite; got {values[place].item()} at index {place}. "
+            "Find out which input made the model overflow, or drop those rows."
+        )
+
+
+def require_distribution(probs: Tensor, argument: str, dim: int) -> None:
+    """Refuse anything that is not a probability distribution along `dim`."""
+    require_finite(probs, argument)
+    require(probs.shape[dim] >= 2, argument, "needs at least two classes", f"{probs.shape[dim]} along dim {dim}")
+    rows = probs.movedim(dim, -1).reshape(-1, probs.shape[dim])
+    outside = ((rows < 0) | (rows > 1)).any(-1)
+    if outside.any():
+        row = int(outside.nonzero()[0, 0])
+        raise InputError(
+            f"{argument}: every entry must lie in [0, 1]; row {row} reaches from {rows[row].min().item():.6g} "
+            f"to {rows[row].max().item():.6g}. If these are logits, apply softmax first."
+        )
+    sums = rows.sum(-1, dtype=torch.float64 if rows.device.type != "mps" else torch.float32)
+    # Half precision cannot do better than its own rounding.
+    off = (sums - 1).abs() > max(SUM_TOLERANCE, 4 * torch.finfo(probs.dtype).eps)
+    if off.any():
+        row = int(off.nonzero()[0, 0])
+        raise InputError(
+            f"{argument}: each row must sum to 1 within {SUM_TOLERANCE:g}; row {row} sums to "
+            f"{sums[row].item():.6g}. If these are logits, apply softmax first."
+        )
+
+
+def require_logits(logits: Tensor, argument: str = "logits") -> None:
+    """Refuse logits whose dtype or shape cannot be right; looks at no value."""
+    if not isinstance(logits, Tensor):
+        raise InputError(f"{argument}: must be a tensor; got {type(logits).__name__}. Use torch.as_tensor.")
+    if not logits.is_floating_point():
+        raise InputError(f"{argument}: must be floating point; got {logits.dtype}. Convert with .float().")
+    if logits.dim() == 0:
+        raise InputError(f"{argument}: must have shape (K,), (N, K) or (N, K, d1, ...); got a single number.")
+    num_classes = logits.shape[0] if logits.dim() == 1 else logits.shape[1]
+    if num_classes < 2:
+        raise InputError(
+            f"{argument}: needs at least two classes; got shape {tuple(logits.shape)}. "
+            "For one score per sample use BinaryFocalLoss or sigmoid_focal_loss."
+        )
+    if logits.numel() == 0:
+        raise InputError(f"{argument}: the batch is empty; got shape {tuple(logits.shape)}. Skip empty batches.")
+
+
+def require_labels(labels: Tensor, logits: Tensor, argument: str = "labels") -> bool:
+    """Refuse labels that do not fit the logits; looks at no value. True if the labels are soft (probabilities)."""
+    if not isinstance(labels, Tensor):
+        raise InputError(f"{argument}: must be a tensor; got {type(labels).__name__}. Use torch.as_tensor.")
+    if labels.is_floating_point():
+        if labels.shape != logits.shape:
+            raise InputError(
+                f"{argument}: floating-point labels are soft targets and must have the logits' shape "
+                f"{tuple(logits.shape)}; got {tuple(labels.shape)} {labels.dtype}. For class numbers use .long()."
+            )
+        return True
+    if labels.dtype == torch.bool or labels.is_complex():
+        raise InputError(f"{argument}: must be class numbers; got {labels.dtype}. Convert with .long().")
+    if labels.dim() != max(logits.dim() - 1, 0) or labels.shape != logits.shape[:1] + logits.shape[2:]:
+        expected = () if logits.dim() == 1 else tuple(logits.shape[:1] + logits.shape[2:])
+        if tuple(labels.shape) != expected:
+            raise InputError(
+                f"{argument}: for logits of shape {tuple(logits.shape)} must have shape {expected}; "
+                f"got {tuple(labels.shape)}."
+            )
+    return False
+
+
+def require_label_range(labels: Tensor, num_classes: int, ignore_index: int | None = None) -> None:
+    """Refuse class numbers outside 0..K-1, naming the first; reads the labels."""
+    bad = (labels < 0) | (labels >= num_classes)
+    if ignore_index is not None:
+        bad &= labels != ignore_index
+    if bad.any():
+        place = tuple(bad.nonzero()[0].tolist())
+        ignoring = "" if ignore_index is None else f" or be ignore_index={ignore_index}"
+        raise InputError(
+            f"labels: every label must lie in 0..{num_classes - 1}{ignoring}; got {int(labels[place])} at "
+            f"index {place}. Check that labels count from 0 and that the last layer has one output per class."
+        )

@@ -1,0 +1,48 @@
+r"""Kernel sums over all pairs of samples, without visiting the pairs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# The width of the Laplacian kernel in Kumar et al. (2018), which mukhoti2020 follows.
+MMCE_WIDTH = 0.4
+
+
+def laplacian_pair_sum(values: Tensor, coefficients: Tensor, width: float = MMCE_WIDTH) -> Tensor:
+    r"""$\sum_{ij} a_i a_j \exp(-|r_i - r_j| / w)$ in O(n log n), differentiable.
+
+    where `values` (n,) are $r$, `coefficients` (n,) are $a$ and `width` is $w$. After sorting, the kernel of two rows
+    is $e^{-r_j/w} e^{r_i/w}$ with $i$ before $j$, so a running sum over $i$ serves every $j$. Exact to rounding as long
+    as the values span less than 700 widths.
+
+    >>> laplacian_pair_sum(torch.tensor([0.0, 0.4]), torch.tensor([1.0, 1.0]))  # 2 + 2/e
+    tensor(2.7358)
+    """
+    r, order = torch.sort(values)
+    a = coefficients[order]
+    growth = (r - r[:1].detach()) / width
+    rising, falling = a * torch.exp(growth), a * torch.exp(-growth)
+    before = torch.cumsum(rising, 0) - rising
+    return (a * a).sum() + 2 * (falling * before).sum()
+
+
+def mmce_squared(confidence: Tensor, correct: Tensor, *, weighted: bool = False, width: float = MMCE_WIDTH) -> Tensor:
+    r"""The square of the maximum mean calibration error of a batch.
+
+    $$ \mathrm{MMCE}^2 = \sum_{ij} \frac{(c_i - r_i)(c_j - r_j)\, k(r_i, r_j)}{n^2} $$
+
+    where `confidence` (n,) are $r$ and `correct` (n,) are $c$. The weighted form divides each residual by the number of
+    correct or of wrong rows instead of n, so that both count alike.
+
+    Source: [kumar2018, Eq. 4 and Sec. 3.2].
+
+    >>> mmce_squared(torch.tensor([0.9, 0.9]), torch.tensor([1, 1]))  # everyone is 0.1 too modest
+    tensor(0.0100)
+    """
+    correct = correct.to(confidence.dtype)
+    size: Tensor | int = len(confidence)
+    if weighted:
+        right = correct.sum()
+        size = torch.where(correct > 0, right, len(confidence) - right)
+    return laplacian_pair_sum(confidence, (correct - confidence) / size, width)

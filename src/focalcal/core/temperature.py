@@ -1,0 +1,180 @@
+r"""Temperatures: the best one for given logits, and the one that comes closest to the focal map.
+
+A temperature T turns logits into `softmax(logits / T)`: below 1 it sharpens, above 1 it softens.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import torch
+from scipy.optimize import brentq, minimize_scalar
+from torch import Tensor
+
+from focalcal.core.focal import wide_dtype
+from focalcal.core.inputs import ArrayLike, require, require_finite, require_label_range, to_tensor
+from focalcal.core.maps import log_h
+from focalcal.core.solve import minimize_convex
+
+# log T is searched in [-5, 5], so T in [0.0067, 148]; published temperatures lie between 0.7 and 5.3.
+_LOG_BOUND = 5.0
+# komisarenko2024 (Sec. 3.3) takes logits from (-5, 5): two logits of a row are at most 10 apart.
+_LOGIT_GAP = 10.0
+# The largest gamma of ghosh2022 (Sec. 6); beyond it a focal loss barely looks at samples with p > 0.2.
+_GAMMA_MAX = 20.0
+
+
+def optimal_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
+    r"""The temperature that minimises the mean of $-\log \mathrm{softmax}(x/T)_y$.
+
+    where `logits` (N, K) are $x$ and `labels` (N,) are $y$. Newton's method in $\log(1/T)$, kept in T = 0.0067..148.
+
+    Source: [mukhoti2020, Sec. 5.1].
+
+    >>> round(optimal_temperature([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]], [0, 0, 1]), 4)  # 2 of 3 right: 2 / log 2
+    2.8854
+    """
+    x, y = _logits_and_labels(logits, labels, "logits", "labels")
+    x = x - x.amax(1, keepdim=True)
+    true = x.gather(1, y.unsqueeze(1)).squeeze(1).mean()
+
+    def derivatives(log_inverse: float) -> tuple[float, float]:
+        inverse_temperature = math.exp(log_inverse)
+        p = torch.softmax(inverse_temperature * x, 1)
+        mean = (p * x).sum(1)
+        variance = (p * (x - mean.unsqueeze(1)) ** 2).sum(1).mean()
+        first = float((mean.mean() - true) * inverse_temperature)
+        return first, float(variance) * inverse_temperature**2 + first
+
+    return math.exp(-minimize_convex(derivatives, -_LOG_BOUND, _LOG_BOUND, 0.0, 1e-13))
+
+
+def temperature_bounds(gamma: float) -> tuple[float, float]:
+    r"""Two temperatures between which the binary focal map lies for every logit: (sharper, softer).
+
+    $$ T_{sharp} = \frac{1}{\gamma+1}, \qquad T_{soft} = \frac{1}{\gamma + 1 - \log(\gamma+1)/2} $$
+
+    so that $\sigma(s/T_{soft}) \le \Psi^\gamma(\sigma(s)) \le \sigma(s/T_{sharp})$ for $s \ge 0$, `gamma` >= 0.
+
+    Source: [komisarenko2024, Prop. 3]. Differs: the printed inequalities have $s/(\gamma+1)$ for $s(\gamma+1)$.
+
+    >>> tuple(round(bound, 4) for bound in temperature_bounds(4.0))
+    (0.2, 0.2384)
+    """
+    require(math.isfinite(gamma) and gamma >= 0, "gamma", "must be non-negative and finite", gamma)
+    return 1 / (gamma + 1), 1 / (gamma + 1 - math.log1p(gamma) / 2)
+
+
+def nearest_temperature(gamma: float, num_classes: int) -> float:
+    r"""The temperature whose scaling is closest to the focal map with `gamma`, for K = `num_classes`.
+
+    $$ T^* = \arg\min_T \max_x \lVert \mathrm{softmax}(x/T) - \Psi^\gamma(\mathrm{softmax}(x)) \rVert_\infty $$
+
+    over rows x of logits at most 10 apart. The maximum is reached on rows of two or three levels (`_worst_rows`), so
+    those are searched; the tests compare with a search of all rows for K = 3 and 4.
+
+    Source: [komisarenko2024, Sec. 3.2 and 3.3], where 1/T is 0.95 gamma + 0.85 for K = 2, 0.64 gamma + 0.91 for K = 3
+    and 0.47 gamma + 0.85 for K = 4, roughly.
+
+    >>> round(nearest_temperature(1.0, 3), 3)
+    0.658
+    """
+    require(math.isfinite(gamma) and gamma > -1, "gamma", "must be greater than -1 and finite", gamma)
+    require(num_classes >= 2, "num_classes", "must be at least 2", num_classes)
+    return _nearest_temperature(float(gamma), int(num_classes))
+
+
+@functools.lru_cache(maxsize=1024)
+def _nearest_temperature(gamma: float, num_classes: int) -> float:
+    if gamma == 0:
+        return 1.0
+    logits, counts = _worst_rows(num_classes)
+    target = _level_probs(_level_focal_logits(logits, counts, gamma), counts)
+
+    def worst_difference(log_inverse: float) -> float:
+        return float((_level_probs(math.exp(log_inverse) * logits, counts) - target).abs().max())
+
+    # 1/T is at most gamma + 1 (Prop. 3, reached for K = 2) and falls with K; for gamma < 0 it is at least gamma + 1.
+    low, high = sorted((0.0, math.log1p(gamma)))
+    grid = np.linspace(low, high, 33)
+    best = int(np.argmin([worst_difference(point) for point in grid]))
+    bracket = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    found = minimize_scalar(worst_difference, bounds=bracket, method="bounded", options={"xatol": 1e-9})
+    return math.exp(-float(found.x))
+
+
+def _worst_rows(num_classes: int) -> tuple[Tensor, Tensor]:
+    """Rows of three levels as (M, 3) logits and (M, 3) class counts: 1 on top, some below it, the rest at the bottom.
+
+    Either the middle level slides down from the top while the bottom is 10 away, or it stays level with the top while
+    the bottom slides. A level without classes is never used.
+    """
+    gaps = torch.linspace(0, _LOGIT_GAP, 1001, dtype=torch.float64)
+    top, bottom = torch.zeros_like(gaps), torch.full_like(gaps, -_LOGIT_GAP)
+    slides = [torch.stack([top, -gaps, bottom], 1), torch.stack([top, top, -gaps], 1)]
+    middles = sorted({round(count) for count in np.geomspace(1, num_classes - 1, 12)})
+    counts = [torch.tensor([1, middle, num_classes - 1 - middle], dtype=torch.float64) for middle in middles]
+    rows = torch.cat([slide for slide in slides for _ in counts])
+    return rows, torch.cat([count.expand(len(gaps), 3) for _ in slides for count in counts])
+
+
+def _level_probs(logits: Tensor, counts: Tensor) -> Tensor:
+    """The probability of one class of each level; 0 for a level without classes."""
+    total = torch.logsumexp(logits + torch.log(counts), 1, keepdim=True)
+    return torch.where(counts > 0, torch.exp(logits - total), 0.0)
+
+
+def _level_focal_logits(logits: Tensor, counts: Tensor, gamma: float) -> Tensor:
+    """log h of one class of each level; 1 - v of a class is the counted sum without one of its own."""
+    odds = []
+    for level in range(3):
+        rest = counts.clone()
+        rest[:, level] -= 1
+        rest = rest.clamp_min(0)
+        odds.append(logits[:, level] - torch.logsumexp(logits + torch.log(rest), 1))
+    return log_h(torch.stack(odds, 1), torch.tensor(gamma, dtype=torch.float64))[0]
+
+
+def suggest_gamma(val_logits: ArrayLike, val_labels: ArrayLike) -> float:
+    r"""The training gamma whose built-in sharpening cancels the overconfidence of a cross-entropy model.
+
+    A model trained with focal loss is calibrated on its training data after $\Psi^\gamma$, which acts like a temperature
+    $T_\gamma < 1$; its plain softmax is softer by $1/T_\gamma$. If the cross-entropy model needs the temperature $T$ on
+    validation data, the gamma with $T_\gamma = 1/T$ gives that softening from the start:
+
+    $$ \gamma = \text{the root of } \mathrm{nearest\_temperature}(\gamma, K) = 1/T $$
+
+    where $T$ is the optimal temperature of `val_logits` (N, K) at `val_labels` (N,). 0 where the model is not
+    overconfident ($T \le 1$), and at most 20.
+
+    Source: [komisarenko2024, Sec. 4.1], made into a rule.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> logits = torch.randn(2000, 3, generator=generator)
+    >>> labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    >>> round(suggest_gamma(2 * logits, labels), 1)  # too sure by a factor of about 2
+    1.7
+    """
+    x, y = _logits_and_labels(val_logits, val_labels, "val_logits", "val_labels")
+    inverse = 1 / optimal_temperature(x, y)
+    num_classes = x.shape[1]
+    if inverse >= 1:
+        return 0.0
+    if nearest_temperature(_GAMMA_MAX, num_classes) >= inverse:
+        return _GAMMA_MAX
+    root = brentq(lambda gamma: nearest_temperature(gamma, num_classes) - inverse, 0.0, _GAMMA_MAX, xtol=1e-6)
+    return float(root)
+
+
+def _logits_and_labels(logits: ArrayLike, labels: ArrayLike, first: str, second: str) -> tuple[Tensor, Tensor]:
+    x, _ = to_tensor(logits, first)
+    require(x.dim() == 2 and x.shape[1] >= 2, first, "must have shape (N, K) with K >= 2", tuple(x.shape))
+    require(x.shape[0] >= 1, first, "must have at least one row", tuple(x.shape))
+    require_finite(x, first)
+    y = torch.as_tensor(labels, device=x.device)
+    require(not (y.is_floating_point() or y.dtype == torch.bool), second, "must be class numbers", y.dtype)
+    require(y.shape == x.shape[:1], second, f"must have shape {tuple(x.shape[:1])}", tuple(y.shape))
+    require_label_range(y, x.shape[1])
+    return x.detach().to(wide_dtype(x.device)), y.long()

@@ -1,0 +1,27 @@
+"""Training losses: drop-ins for `nn.CrossEntropyLoss` that make classifiers truthful about how sure they are."""
+
+from focalcal.losses.adafocal import AdaFocalLoss
+from focalcal.losses.brier import BrierLoss, brier_loss
+from focalcal.losses.calfocal import CalFocalLoss
+from focalcal.losses.focal import FocalLoss, focal_loss
+from focalcal.losses.gamma import ScheduledGamma, StepGamma
+from focalcal.losses.label_smoothing import LabelSmoothingLoss
+from focalcal.losses.linear import LinearFocalLoss
+from focalcal.losses.mmce import MMCELoss
+from focalcal.losses.sigmoid import BinaryFocalLoss, sigmoid_focal_loss
+
+__all__ = [
+    "AdaFocalLoss",
+    "BinaryFocalLoss",
+    "BrierLoss",
+    "CalFocalLoss",
+    "FocalLoss",
+    "LabelSmoothingLoss",
+    "LinearFocalLoss",
+    "MMCELoss",
+    "ScheduledGamma",
+    "StepGamma",
+    "brier_loss",
+    "focal_loss",
+    "sigmoid_focal_loss",
+]

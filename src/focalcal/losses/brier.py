@@ -1,0 +1,62 @@
+"""Brier loss."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from focalcal.core.focal import plain_autograd
+from focalcal.core.inputs import require, require_label_range, require_labels, require_logits
+from focalcal.losses.focal import Reduction
+
+
+def brier_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = -100, reduction: Reduction = "mean") -> Tensor:
+    r"""The squared distance between the softmax and the target.
+
+    $$ \mathrm{Brier} = \sum_k (p_k - q_k)^2 $$
+
+    where $p$ is the softmax of `logits` (N, K) or (N, K, d1, ...) and $q$ the one-hot `labels` (N, ...), or soft targets
+    of the logits' shape.
+
+    Source: [brier1950]; a baseline of [mukhoti2020, Sec. 5.1].
+
+    >>> brier_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))
+    tensor(0.5000)
+    """
+    require_logits(logits)
+    require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+    classes_at = 0 if logits.dim() == 1 else 1
+    probs = torch.softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), classes_at)
+    if require_labels(labels, logits):
+        squares = ((probs - labels) ** 2).sum(classes_at)
+        keep = torch.ones_like(squares)
+    else:
+        if logits.device.type == "cpu" and not plain_autograd():
+            require_label_range(labels, probs.shape[classes_at], ignore_index)
+        keep = (labels != ignore_index).to(probs.dtype)
+        classes = torch.where(labels == ignore_index, 0, labels).long().unsqueeze(classes_at)
+        squares = ((probs - torch.zeros_like(probs).scatter(classes_at, classes, 1.0)) ** 2).sum(classes_at) * keep
+    if reduction == "mean":
+        return squares.sum() / keep.sum().clamp_min(1)
+    return squares.sum() if reduction == "sum" else squares
+
+
+@final
+class BrierLoss(nn.Module):
+    """`brier_loss` as a module.
+
+    >>> BrierLoss()(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))
+    tensor(0.5000)
+    """
+
+    def __init__(self, *, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch."""
+        return brier_loss(logits, labels, ignore_index=self.ignore_index, reduction=self.reduction)

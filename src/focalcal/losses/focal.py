@@ -1,0 +1,260 @@
+"""Focal loss, a drop-in for cross-entropy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, TypeAlias, final
+
+import torch
+from torch import Tensor, nn
+
+from focalcal.core.focal import focal_elementwise, plain_autograd, wide_dtype
+from focalcal.core.inputs import require, require_finite, require_label_range, require_labels, require_logits
+from focalcal.core.rows import all_log_odds, focal_rows
+from focalcal.errors import InputError
+from focalcal.losses.gamma import GammaLike, ScheduledGamma, check_gamma, check_gamma_tensor, named_policy
+
+Reduction: TypeAlias = Literal["mean", "sum", "none"]
+
+
+def focal_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma: float | Tensor | Callable[[Tensor], Tensor],
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: Reduction = "mean",
+    validate: bool = False,
+) -> Tensor:
+    r"""Focal loss; inverse focal loss where gamma is negative.
+
+    $$ \mathrm{FL} = -(1 - p_y)^{\gamma} \log p_y, \qquad \mathrm{inverse\ FL} = -(1 + p_y)^{|\gamma|} \log p_y $$
+
+    and for soft targets $q$: $-\sum_y q_y (1 - p_y)^\gamma \log p_y$. $p$ is always the plain softmax of `logits`, and
+    gamma 0 is cross-entropy. The gradient by the logits is $g(p_y, \gamma)(p - \mathrm{onehot}(y))$, in closed form.
+
+    Args:
+        logits: (N, K), (N, K, d1, ...) or (K,). float16 and bfloat16 are computed in float32.
+        labels: class numbers (N, ...), or soft targets of the logits' shape.
+        gamma: a number, a tensor of the labels' shape (without the class dimension, or with it for soft targets), or a
+            function of the true class's probability, such as a policy of `focalcal.losses.gamma`. It gets no gradient.
+        weight: (K,) weights of the classes; as in torch, the mean over class numbers divides by the sum of weights.
+        ignore_index: labels with this value count nothing (class numbers only).
+        label_smoothing: mixes the targets with the uniform distribution, as torch does.
+        reduction: mean, sum or none.
+        validate: also check values on accelerators, where that waits for the device. Labels on the CPU are
+            always checked.
+
+    Source: [lin2017, Eq. 4], [mukhoti2020, Sec. 4 and App. A], [ghosh2022, Eq. 1]. Differs from torch where every label
+    is ignored: the mean is then 0, not NaN.
+
+    >>> focal_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), gamma=2.0)
+    tensor(0.0018)
+    """
+    require_logits(logits)
+    soft = require_labels(labels, logits)
+    if reduction not in ("mean", "sum", "none"):
+        raise InputError(f"reduction: must be mean, sum or none; got {reduction!r}.")
+    if validate:
+        require_finite(logits, "logits")
+    shape = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else logits.shape[:0]
+    num_classes = logits.shape[0] if logits.dim() == 1 else logits.shape[1]
+    gamma = _gamma_rows(gamma, shape, logits)
+    if weight is not None:
+        weight = _class_weight(weight, num_classes, logits)
+    if soft or label_smoothing:
+        return _soft(logits, labels, gamma, weight, ignore_index, label_smoothing, reduction, validate, shape)
+    rows = _to_rows(logits)
+    classes = (labels if labels.dim() == 1 else labels.reshape(-1)).long()
+    if validate:
+        require_label_range(labels, num_classes, ignore_index)
+    # Out-of-range labels make `gather` fail on the CPU, so there the usual case, nothing ignored, needs no mask.
+    if ignore_index < 0 and logits.device.type == "cpu" and not plain_autograd():
+        try:
+            row_weight = _row_weight(classes, weight, None, reduction)
+            losses = focal_rows(rows, classes, gamma, row_weight=row_weight, summed=reduction != "none")
+            return losses.reshape(shape) if reduction == "none" and len(shape) != 1 else losses
+        except (IndexError, RuntimeError):
+            require_label_range(labels, num_classes, ignore_index)
+    keep = classes != ignore_index
+    classes = torch.where(keep, classes, 0)
+    row_weight = _row_weight(classes, weight, keep, reduction)
+    losses = focal_rows(rows, classes, gamma, row_weight=row_weight, summed=reduction != "none")
+    return losses.reshape(shape) if reduction == "none" else losses
+
+
+def _to_rows(values: Tensor) -> Tensor:
+    """(N, K) of anything with classes in dimension 1, or of a single row."""
+    if values.dim() == 2:
+        return values
+    return values.unsqueeze(0) if values.dim() == 1 else values.movedim(1, -1).reshape(-1, values.shape[1])
+
+
+def _gamma_rows(
+    gamma: float | Tensor | Callable[[Tensor], Tensor], shape: torch.Size, logits: Tensor
+) -> float | Tensor | Callable[[Tensor], Tensor]:
+    """Gamma as something that broadcasts against rows (N, 1) or (N, K)."""
+    if not isinstance(gamma, Tensor):
+        if not callable(gamma) and not math.isfinite(gamma):
+            raise InputError(f"gamma: must be finite; got {gamma}.")
+        return gamma
+    gamma = gamma.detach().to(logits.device, wide_dtype(logits.device))
+    if gamma.dim() == 0:
+        return gamma
+    if gamma.shape == shape:
+        return gamma.reshape(-1, 1)
+    if gamma.shape == logits.shape:
+        return _to_rows(gamma)
+    raise InputError(
+        f"gamma: as a tensor must have one value per sample, shape {tuple(shape)}; got {tuple(gamma.shape)}. "
+        "For one value per class give FocalLoss(gamma=...) a (K,) tensor, or pass gamma[labels]."
+    )
+
+
+def _class_weight(weight: Tensor, num_classes: int, logits: Tensor) -> Tensor:
+    require(weight.shape == (num_classes,), "weight", f"must have shape ({num_classes},)", tuple(weight.shape))
+    if weight.device.type == "cpu" and not plain_autograd():
+        require(bool((weight >= 0).all()), "weight", "must not be negative", weight.tolist())
+    return weight.detach().to(logits.device, wide_dtype(logits.device))
+
+
+def _row_weight(classes: Tensor, weight: Tensor | None, keep: Tensor | None, reduction: Reduction) -> Tensor | float:
+    """What each row's loss is multiplied by, (N, 1) or one number for all."""
+    if weight is None and keep is None:
+        return 1 / classes.shape[0] if reduction == "mean" else 1.0
+    wide = wide_dtype(classes.device)
+    rows = torch.ones(classes.shape, dtype=wide, device=classes.device) if weight is None else weight[classes]
+    rows = rows if keep is None else rows * keep
+    if reduction == "mean":
+        rows = rows / rows.sum().clamp_min(torch.finfo(wide).tiny)  # all ignored: 0 / tiny = 0
+    return rows.unsqueeze(1)
+
+
+def _soft(
+    logits: Tensor,
+    labels: Tensor,
+    gamma: float | Tensor | Callable[[Tensor], Tensor],
+    weight: Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: Reduction,
+    validate: bool,
+    shape: torch.Size,
+) -> Tensor:
+    r"""$-\sum_y q_y (1 - p_y)^\gamma \log p_y$ for soft targets, and for class numbers with label smoothing."""
+    if not 0 <= label_smoothing <= 1:
+        raise InputError(f"label_smoothing: must lie in [0, 1]; got {label_smoothing}.")
+    rows, wide = _to_rows(logits), wide_dtype(logits.device)
+    num_classes = rows.shape[1]
+    count: Tensor | float = rows.shape[0]  # what a mean divides by
+    if labels.is_floating_point():
+        if validate:
+            require_finite(labels, "labels")
+        targets = _to_rows(labels).to(wide)
+        scale: Tensor | float = 1.0
+    else:
+        classes = labels.reshape(-1).long()
+        if validate or (logits.device.type == "cpu" and not plain_autograd()):
+            require_label_range(labels, num_classes, ignore_index)
+        keep = classes != ignore_index
+        classes = torch.where(keep, classes, 0)
+        targets = torch.zeros(rows.shape, dtype=wide, device=rows.device).scatter(1, classes.unsqueeze(1), 1.0)
+        scale = keep.to(wide).unsqueeze(1)
+        counted = scale.squeeze(1) if weight is None else weight[classes] * keep
+        count = counted.sum().clamp_min(torch.finfo(wide).tiny)
+    targets = ((1 - label_smoothing) * targets + label_smoothing / num_classes) * scale
+    if weight is not None:
+        targets = targets * weight
+    if reduction == "mean":
+        targets = targets / count
+    losses = (targets * focal_elementwise(all_log_odds(rows), gamma)).sum(1)
+    losses = losses.reshape(shape) if reduction == "none" else losses.sum()
+    return losses.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+@final
+class FocalLoss(nn.Module):
+    r"""Focal loss as a module: swap it for `nn.CrossEntropyLoss`. The math is that of `focal_loss`.
+
+    Args:
+        gamma: a number; `"flsd-53"`, `"flsd-532"` (by the sample's probability), `"flsc-531"`, `"flsc-532"` (by epoch,
+            see `set_epoch`); a policy such as `StepGamma`; or a (K,) tensor with one gamma per class.
+        weight, ignore_index, label_smoothing, reduction, validate: as in `focal_loss`.
+
+    >>> loss = FocalLoss(gamma="flsd-53")
+    >>> loss(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0]))
+    tensor(1.1956)
+    """
+
+    weight: Tensor | None
+    class_gamma: Tensor | None
+
+    def __init__(
+        self,
+        gamma: GammaLike = 3.0,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        reduction: Reduction = "mean",
+        validate: bool = False,
+    ) -> None:
+        super().__init__()
+        if isinstance(gamma, Tensor) and gamma.dim():
+            check_gamma_tensor(gamma)
+        elif isinstance(gamma, str):
+            gamma = named_policy(gamma)
+        elif not isinstance(gamma, nn.Module):
+            require(isinstance(gamma, (int, float, Tensor)), "gamma", "must be a number, name or policy", repr(gamma))
+            gamma = float(gamma)
+            check_gamma(gamma)
+        require(0 <= label_smoothing <= 1, "label_smoothing", "must lie in [0, 1]", label_smoothing)
+        require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+        if weight is not None:
+            require(bool((weight >= 0).all()), "weight", "must not be negative", weight.tolist())
+        self.register_buffer("weight", weight)
+        self.register_buffer("class_gamma", gamma if isinstance(gamma, Tensor) else None)
+        self.gamma = None if isinstance(gamma, Tensor) else gamma
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        self.reduction: Reduction = reduction
+        self.validate = validate
+
+    def set_epoch(self, epoch: float, total_epochs: float | None = None) -> None:
+        """Tell a scheduled gamma (FLSc) which epoch begins, from 0; other losses have nothing to do."""
+        if isinstance(self.gamma, ScheduledGamma):
+            self.gamma.set_epoch(epoch, total_epochs)
+
+    def forward(self, logits: Tensor, labels: Tensor, gamma: float | Tensor | None = None) -> Tensor:
+        """The loss of a batch; a `gamma` given here holds for this call."""
+        return focal_loss(
+            logits,
+            labels,
+            gamma=self._gamma_of(logits, labels) if gamma is None else gamma,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            reduction=self.reduction,
+            validate=self.validate,
+        )
+
+    def _gamma_of(self, logits: Tensor, labels: Tensor) -> float | Tensor | Callable[[Tensor], Tensor]:
+        if isinstance(self.gamma, ScheduledGamma):
+            return self.gamma.gamma
+        if self.gamma is not None:
+            return self.gamma
+        require_logits(logits)
+        assert self.class_gamma is not None
+        num_classes = logits.shape[0] if logits.dim() == 1 else logits.shape[1]
+        require(len(self.class_gamma) == num_classes, "gamma", f"must have shape ({num_classes},)", len(self.class_gamma))
+        if require_labels(labels, logits) or self.label_smoothing:
+            return self.class_gamma.reshape(-1, *[1] * (logits.dim() - 2)).expand(logits.shape)
+        return self.class_gamma[labels.long().clamp(0, num_classes - 1)]
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        gamma = "per class" if self.gamma is None else self.gamma
+        shown = "" if isinstance(gamma, nn.Module) else f"gamma={gamma}, "
+        return f"{shown}reduction={self.reduction!r}"

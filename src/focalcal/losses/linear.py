@@ -1,0 +1,124 @@
+"""Focal loss of a linear layer's outputs that never holds all the logits at once."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from focalcal.core.focal import Gamma
+from focalcal.core.inputs import require, require_label_range
+from focalcal.core.rows import rows_value_and_gradient
+from focalcal.errors import InputError
+from focalcal.losses.gamma import GammaLike, ScheduledGamma, check_gamma, named_policy
+
+# 16 MiB of float32 logits per chunk: large enough for the matrix products to run at full speed.
+_CHUNK_LOGITS = 1 << 22
+
+
+class _LinearFocal(torch.autograd.Function):
+    """Loss and gradients of `hidden @ weight.T` chunk by chunk; each chunk's logits live for one turn of the loop."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, gamma: Gamma, scale: float
+    ) -> Tensor:
+        rows, vocabulary = hidden.shape[0], weight.shape[0]
+        step = max(1, _CHUNK_LOGITS // vocabulary)
+        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.empty_like(hidden) if need_hidden else None
+        grad_weight = torch.zeros_like(weight) if need_weight else None
+        grad_bias = torch.zeros_like(bias) if need_bias and bias is not None else None
+        total: Tensor = torch.zeros((), dtype=torch.float64)
+        for start in range(0, rows, step):
+            chunk = slice(start, start + step)
+            logits = hidden[chunk] @ weight.T if bias is None else torch.addmm(bias, hidden[chunk], weight.T)
+            value, gradient = rows_value_and_gradient(logits, labels[chunk], gamma, scale)
+            del logits
+            total = total + value.to(total)
+            if grad_hidden is not None:
+                torch.mm(gradient, weight, out=grad_hidden[chunk])
+            if grad_weight is not None:
+                grad_weight.addmm_(gradient.T, hidden[chunk])
+            if grad_bias is not None:
+                grad_bias += gradient.sum(0)
+        ctx.gradients = (grad_hidden, grad_weight, grad_bias)
+        return total.to(hidden.device, torch.promote_types(hidden.dtype, torch.float32))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "LinearFocalLoss has no second derivative: it keeps no logits to differentiate again. "
+                "Use FocalLoss on hidden @ weight.T for create_graph=True."
+            )
+        gradients = (None if held is None else held * grad.to(held.dtype) for held in ctx.gradients)
+        return (*gradients, None, None, None)
+
+
+@final
+class LinearFocalLoss(nn.Module):
+    r"""Focal loss of `hidden @ weight.T + bias`, for class counts where the logits would not fit in memory.
+
+    The logits are made chunk by chunk and their gradient is turned into those of `hidden` and `weight` at once, so N x V
+    numbers are never held, at the arithmetic of the plain way. The math is that of `focal_loss`.
+
+    Args:
+        gamma: a number, the name of a policy, or a policy.
+        ignore_index: labels with this value count nothing.
+        reduction: mean or sum.
+
+    >>> hidden, weight = torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 0.0]])
+    >>> LinearFocalLoss(gamma=2.0)(hidden, weight, torch.tensor([0]))
+    tensor(0.0018)
+    """
+
+    def __init__(
+        self, gamma: GammaLike = 3.0, *, ignore_index: int = -100, reduction: Literal["mean", "sum"] = "mean"
+    ) -> None:
+        super().__init__()
+        if isinstance(gamma, str):
+            gamma = named_policy(gamma)
+        elif not isinstance(gamma, nn.Module):
+            check_gamma(float(gamma))
+        require(reduction in ("mean", "sum"), "reduction", "must be mean or sum", repr(reduction))
+        self.gamma, self.ignore_index, self.reduction = gamma, ignore_index, reduction
+
+    def set_epoch(self, epoch: float, total_epochs: float | None = None) -> None:
+        """Tell a scheduled gamma (FLSc) which epoch begins, from 0; other losses have nothing to do."""
+        if isinstance(self.gamma, ScheduledGamma):
+            self.gamma.set_epoch(epoch, total_epochs)
+
+    def forward(self, hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The loss of `hidden` (..., D) through the layer `weight` (V, D), `bias` (V,), at `labels` (...)."""
+        if hidden.shape[-1] != weight.shape[-1] or weight.dim() != 2:
+            raise InputError(
+                f"weight: must have shape (V, D) with hidden's D = {hidden.shape[-1]}; got {tuple(weight.shape)}."
+            )
+        if labels.shape != hidden.shape[:-1] or labels.is_floating_point():
+            raise InputError(
+                f"labels: must be class numbers of shape {tuple(hidden.shape[:-1])}; "
+                f"got {labels.dtype} {tuple(labels.shape)}."
+            )
+        require(weight.shape[0] >= 2, "weight", "needs at least two classes", tuple(weight.shape))
+        flat = labels.reshape(-1)
+        if flat.device.type == "cpu":
+            require_label_range(flat, weight.shape[0], self.ignore_index)
+        keep = (flat != self.ignore_index).nonzero().squeeze(1)
+        rows, classes = hidden.reshape(-1, hidden.shape[-1]), flat.long()
+        if len(keep) < len(flat):
+            rows, classes = rows[keep], classes[keep]
+        require(len(flat) > 0, "hidden", "the batch is empty", tuple(hidden.shape), "Skip empty batches.")
+        scale = 1 / max(len(keep), 1) if self.reduction == "mean" else 1.0
+        # Under autocast the products run in the lower precision, as those of a linear layer do.
+        if torch.is_autocast_enabled(rows.device.type):
+            low = torch.get_autocast_dtype(rows.device.type)
+            rows, weight = rows.to(low), weight.to(low)
+            bias = None if bias is None else bias.to(low)
+        result: Tensor = _LinearFocal.apply(rows, weight, bias, classes, self.gamma, scale)
+        return result
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"gamma={self.gamma}, reduction={self.reduction!r}"

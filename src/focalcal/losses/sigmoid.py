@@ -1,0 +1,115 @@
+"""Focal loss of one score per answer: binary and multi-label problems."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from focalcal.core.focal import Gamma, focal_elementwise, plain_autograd, wide_dtype
+from focalcal.core.inputs import require, require_finite
+from focalcal.errors import InputError
+from focalcal.losses.focal import Reduction
+from focalcal.losses.gamma import GammaLike, ScheduledGamma, check_gamma, named_policy
+
+
+def sigmoid_focal_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma: Gamma = 2.0,
+    alpha: float | None = None,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+    validate: bool = False,
+) -> Tensor:
+    r"""Focal loss of a sigmoid: $-q (1-p)^\gamma \log p - (1-q)\, p^\gamma \log(1-p)$.
+
+    where $p$ is the sigmoid of `logits` (any shape) and $q$ are the `labels`, 0 or 1 or in between, of the same shape.
+    `gamma` is a number, a tensor that broadcasts, or a function of the probability of the true answer; negative means
+    inverse focal loss. `alpha` weighs positives by alpha and negatives by 1 - alpha; `weight` multiplies each loss.
+
+    Source: [lin2017, Eq. 4 and 5]. Differs: `reduction` is the mean unless told otherwise.
+
+    >>> sigmoid_focal_loss(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]), gamma=2.0)
+    tensor(0.0122)
+    """
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        raise InputError(f"logits: must be a floating-point tensor; got {getattr(logits, 'dtype', type(logits))}.")
+    if not isinstance(labels, Tensor) or labels.shape != logits.shape:
+        raise InputError(f"labels: must have the logits' shape {tuple(logits.shape)}; got {tuple(labels.shape)}.")
+    require(logits.numel() > 0, "logits", "the batch is empty", tuple(logits.shape), "Skip empty batches.")
+    require(alpha is None or 0 <= alpha <= 1, "alpha", "must lie in [0, 1]", alpha)
+    require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+    if validate or (labels.device.type == "cpu" and not plain_autograd()):
+        inside = bool(((labels >= 0) & (labels <= 1)).all())
+        require(inside, "labels", "must lie in [0, 1]", f"{labels.min().item()}..{labels.max().item()}")
+    if validate:
+        require_finite(logits, "logits")
+    wide = wide_dtype(logits.device)
+    odds, targets = logits.to(wide), labels.to(wide)
+    gamma = gamma.detach().to(odds) if isinstance(gamma, Tensor) else gamma
+    positive, negative = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
+    if labels.is_floating_point():
+        up, down = focal_elementwise(odds, gamma), focal_elementwise(-odds, gamma)
+        losses = positive * targets * up + negative * (1 - targets) * down
+    else:
+        sign = 2 * targets - 1
+        losses = focal_elementwise(sign * odds, gamma)
+        if alpha is not None:
+            losses = losses * torch.where(targets > 0, positive, negative)
+    if weight is not None:
+        losses = losses * weight
+    losses = losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
+    return losses.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+@final
+class BinaryFocalLoss(nn.Module):
+    """`sigmoid_focal_loss` as a module, for binary and multi-label problems: swap it for `nn.BCEWithLogitsLoss`.
+
+    `gamma` is a number, the name of a policy, or a policy; `weight` broadcasts against the losses.
+
+    >>> BinaryFocalLoss(gamma=2.0)(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]))
+    tensor(0.0122)
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        gamma: GammaLike = 2.0,
+        *,
+        alpha: float | None = None,
+        weight: Tensor | None = None,
+        reduction: Reduction = "mean",
+        validate: bool = False,
+    ) -> None:
+        super().__init__()
+        if isinstance(gamma, str):
+            gamma = named_policy(gamma)
+        elif not isinstance(gamma, (nn.Module, Tensor)):
+            check_gamma(float(gamma))
+        require(alpha is None or 0 <= alpha <= 1, "alpha", "must lie in [0, 1]", alpha)
+        require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+        self.register_buffer("weight", weight)
+        self.gamma, self.alpha, self.validate = gamma, alpha, validate
+        self.reduction: Reduction = reduction
+
+    def set_epoch(self, epoch: float, total_epochs: float | None = None) -> None:
+        """Tell a scheduled gamma (FLSc) which epoch begins, from 0; other losses have nothing to do."""
+        if isinstance(self.gamma, ScheduledGamma):
+            self.gamma.set_epoch(epoch, total_epochs)
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch of any shape."""
+        return sigmoid_focal_loss(
+            logits,
+            labels,
+            gamma=self.gamma,  # type: ignore[arg-type]
+            alpha=self.alpha,
+            weight=self.weight,
+            reduction=self.reduction,
+            validate=self.validate,
+        )

@@ -1,0 +1,209 @@
+"""What AdaFocal and CalFocal share: equal-mass bins of validation confidence that steer the training loss."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from focalcal.core.binning import Bins, bin_predictions, equal_width_edges
+from focalcal.core.focal import wide_dtype
+from focalcal.core.inputs import require, require_finite, require_label_range, require_labels, require_logits
+from focalcal.core.rows import log_odds
+from focalcal.losses.focal import Reduction, focal_loss
+
+# The columns of `history`, per update and bin.
+HISTORY_FIELDS = ("gamma", "lower_edge", "upper_edge", "confidence", "accuracy", "count")
+
+
+class ValidationBinsLoss(nn.Module):
+    """A focal loss whose gamma depends on the validation bin in which a training sample's probability lies.
+
+    Give it validation predictions from time to time: all at once with `update`, or batch by batch with `accumulate` and
+    then `step`, or with `update_from`. Under `torch.distributed` every rank gives its share and all get the same bins,
+    those of the union. The state is in buffers: saved, moved, resumed.
+    """
+
+    edges: Tensor
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        num_bins: int,
+        lam: float,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        reduction: Reduction = "mean",
+        validate: bool = False,
+    ) -> None:
+        super().__init__()
+        require(isinstance(num_bins, int) and num_bins >= 1, "num_bins", "must be a whole number from 1", num_bins)
+        require(lam > 0, "lam", "must be positive", lam, "ghosh2022 uses 1 for AdaFocal.")
+        require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+        if weight is not None:
+            require(bool((weight >= 0).all()), "weight", "must not be negative", weight.tolist())
+        self.num_bins, self.lam = num_bins, lam
+        self.ignore_index, self.label_smoothing, self.validate = ignore_index, label_smoothing, validate
+        self.reduction: Reduction = reduction
+        self.register_buffer("weight", weight)
+        # Algorithm 1, lines 2-3 of ghosh2022: equal-width bins before the first update.
+        self.register_buffer("edges", equal_width_edges(num_bins))
+        self._pending: list[Tensor] = []
+        self._history: list[Tensor] = []
+
+    @abstractmethod
+    def gamma_at(self, p: Tensor) -> Tensor:
+        """The gamma of a training sample whose true class has probability `p`."""
+
+    @abstractmethod
+    def _learn(self, bins: Bins) -> Tensor:
+        """Take in new validation statistics and return the gamma of each bin."""
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a training batch; shapes as in `focal_loss`."""
+        return focal_loss(
+            logits,
+            labels,
+            gamma=self.gamma_at,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            reduction=self.reduction,
+            validate=self.validate,
+        )
+
+    def bin_of(self, p: Tensor) -> Tensor:
+        """The bin in which `p` lies, [lower, upper); beyond the outer edges, the outer bins."""
+        return torch.bucketize(p, self.edges[1:-1].contiguous(), right=True)
+
+    @torch.no_grad()
+    def accumulate(self, val_logits: Tensor, val_labels: Tensor) -> None:
+        """Take in a batch of validation logits (N, K) or (N, K, d1, ...) and class numbers; `step` uses them."""
+        require_logits(val_logits, "val_logits")
+        soft = require_labels(val_labels, val_logits, "val_labels")
+        require(not soft, "val_labels", "must be class numbers", val_labels.dtype)
+        require_finite(val_logits, "val_logits")
+        require(val_logits.dim() > 1, "val_logits", "must have shape (N, K) or (N, K, d1, ...)", val_logits.shape)
+        require_label_range(val_labels, val_logits.shape[1], self.ignore_index)
+        rows = val_logits.movedim(1, -1).reshape(-1, val_logits.shape[1])
+        labels = val_labels.reshape(-1).long()
+        predicted = rows.argmax(1)
+        confidence = torch.sigmoid(log_odds(rows, predicted)).squeeze(1)
+        pairs = torch.stack([confidence, (predicted == labels).to(confidence.dtype)], 1)
+        self._pending.append(pairs[labels != self.ignore_index].to("cpu", torch.float64))
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Recompute the bins and gammas from what `accumulate` took in since the last step."""
+        mine = torch.cat(self._pending) if self._pending else torch.empty(0, 2, dtype=torch.float64)
+        everyone = _gather_rows(mine, self.edges.device)
+        require(
+            len(everyone) >= self.num_bins,
+            "val_logits",
+            f"an update needs at least as many validation rows as bins ({self.num_bins})",
+            len(everyone),
+            "Give it more rows, or use fewer bins.",
+        )
+        self._pending = []
+        bins = _fill_zero_width(bin_predictions(everyone[:, 0], everyone[:, 1], num_bins=self.num_bins, edges="interpolated"))
+        gamma = self._learn(bins)
+        self.edges.copy_(bins.edges)
+        record = (gamma.to("cpu", torch.float64), bins.edges[:-1], bins.edges[1:], bins.confidence, bins.accuracy, bins.count)
+        self._history.append(torch.stack(record, 1))
+
+    def update(self, val_logits: Tensor, val_labels: Tensor) -> None:
+        """One update from validation logits (N, K) and labels (N,), forgetting what was accumulated before.
+
+        After bad input the loss is as it was before the call.
+        """
+        before, self._pending = self._pending, []
+        try:
+            self.accumulate(val_logits, val_labels)
+            self.step()
+        except BaseException:
+            self._pending = before
+            raise
+
+    @torch.no_grad()
+    def update_from(self, loader: Iterable[Any], model: Callable[[Any], Tensor]) -> None:
+        """One update from batches `(inputs, labels)` of a validation loader, with the model in evaluation mode."""
+        before, self._pending = self._pending, []
+        device = self.edges.device
+        training = isinstance(model, nn.Module) and model.training
+        try:
+            if isinstance(model, nn.Module):
+                model.eval()
+                device = next((parameter.device for parameter in model.parameters()), device)
+            for inputs, labels in loader:
+                moved = inputs.to(device) if isinstance(inputs, Tensor) else inputs
+                self.accumulate(model(moved), labels.to(device))
+            self.step()
+        except BaseException:
+            self._pending = before
+            raise
+        finally:
+            if training and isinstance(model, nn.Module):
+                model.train()
+
+    @property
+    def history(self) -> dict[str, Tensor]:
+        """Every update so far: gamma, lower_edge, upper_edge, confidence, accuracy and count, each (updates, bins)."""
+        table = self.get_extra_state()
+        return {name: table[:, :, column] for column, name in enumerate(HISTORY_FIELDS)}
+
+    def get_extra_state(self) -> Tensor:
+        """The history as one tensor (updates, bins, fields), which any safe file format can hold."""
+        if not self._history:
+            return torch.empty(0, self.num_bins, len(HISTORY_FIELDS), dtype=torch.float64)
+        return torch.stack(self._history)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore the history from a checkpoint."""
+        self._history = list(state.to("cpu", torch.float64).unbind(0))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ValidationBinsLoss:
+        """Follow the model to its device, but never to its precision: a gamma in bfloat16 would stand still."""
+        kept = {name: buffer for name, buffer in self.named_buffers(recurse=False) if buffer.is_floating_point()}
+        for name, buffer in kept.items():
+            self._buffers[name] = buffer.float()  # what `fn` may see: Apple GPUs refuse float64
+        super()._apply(fn, recurse)
+        for name, buffer in kept.items():
+            device = self._buffers[name].device  # type: ignore[union-attr]
+            self._buffers[name] = buffer.to(device, wide_dtype(device))
+        return self
+
+
+def _fill_zero_width(bins: Bins) -> Bins:
+    """Give a bin of zero width the statistics of the bin that holds its value.
+
+    Late in training many float32 confidences are exactly 1.0 and several edges coincide there. The released code leaves
+    such bins empty for ever; the training samples that look them up would never see an update.
+    """
+    home = torch.bucketize(bins.edges[1:], bins.edges[1:-1].contiguous())
+    empty = bins.count == 0
+    return Bins(
+        edges=bins.edges,
+        count=bins.count,
+        confidence=torch.where(empty, bins.confidence[home], bins.confidence),
+        accuracy=torch.where(empty, bins.accuracy[home], bins.accuracy),
+    )
+
+
+def _gather_rows(rows: Tensor, device: torch.device) -> Tensor:
+    """The rows (n, 2) of all ranks, on the CPU; just `rows` in a single process."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return rows
+    world = torch.distributed.get_world_size()
+    sizes = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(world)]
+    torch.distributed.all_gather(sizes, torch.tensor([len(rows)], device=device))
+    longest = max(int(size) for size in sizes)
+    padded = torch.zeros(longest, 2, dtype=torch.float64, device=device)
+    padded[: len(rows)] = rows.to(device)
+    shares = [torch.empty_like(padded) for _ in range(world)]
+    torch.distributed.all_gather(shares, padded)
+    return torch.cat([share[: int(size)] for share, size in zip(shares, sizes, strict=True)]).cpu()
