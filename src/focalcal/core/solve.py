@@ -30,17 +30,21 @@ def solve_increasing(
     tensor([1.2599], dtype=torch.float64)
     """
     x = start.clamp(lower, upper)
+    step, done = torch.full_like(x, torch.inf), torch.zeros_like(x, dtype=torch.bool)
     for _ in range(_MAX_ITERATIONS):
         value, slope = function(x)
         lower = torch.where(value < 0, x, lower)
         upper = torch.where(value > 0, x, upper)
         newton = x - value / slope
-        inside = (newton >= lower) & (newton <= upper)
-        proposal = torch.where(inside, newton, (lower + upper) / 2)
+        # Newton may be trusted while it stays inside and its steps shrink; otherwise it could wander for ever.
+        trusted = (newton >= lower) & (newton <= upper) & ((newton - x).abs() <= 0.9 * step)
+        proposal = torch.where(trusted, newton, (lower + upper) / 2)
+        step = (proposal - x).abs()
         # A Newton step this small leaves an error of its square; a bisection must go down to the last bit.
-        small = torch.where(inside, _NEWTON_STEP, _LAST_BIT) * x.abs().clamp_min(1.0)
-        done = ((proposal - x).abs() <= small) | (value == 0)
-        x = torch.where(value == 0, x, proposal)
+        small = torch.where(trusted, _NEWTON_STEP, _LAST_BIT) * x.abs().clamp_min(1.0)
+        done |= value == 0
+        x = torch.where(done, x, proposal)
+        done |= step <= small
         if bool(done.all()):
             break
     return x

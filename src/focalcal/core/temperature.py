@@ -48,6 +48,11 @@ def optimal_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
         first = float((mean.mean() - true) * inverse_temperature)
         return first, float(variance) * inverse_temperature**2 + first
 
+    # The NLL is convex in 1/T: if it still falls at an end, or lies flat there, the end is the answer.
+    if derivatives(-_LOG_BOUND)[0] >= 0:
+        return math.exp(_LOG_BOUND)
+    if derivatives(_LOG_BOUND)[0] <= 0:
+        return math.exp(-_LOG_BOUND)
     return math.exp(-minimize_convex(derivatives, -_LOG_BOUND, _LOG_BOUND, 0.0, 1e-13))
 
 

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+
+import focalcal as fc
+
+
+def worst_difference(rows, gamma, inverse_temperature):
+    mapped = fc.focal_map(torch.softmax(rows, 1), gamma)
+    return float((torch.softmax(inverse_temperature * rows, 1) - mapped).abs().max())
+
+
+@pytest.mark.parametrize(("classes", "step"), [(2, 0.005), (3, 0.1), (4, 0.2)])
+@pytest.mark.parametrize("gamma", [0.5, 2.0, 5.0])
+def test_nearest_temperature_is_the_minimax_over_a_grid_of_all_rows(classes, step, gamma):
+    """The oracle: every sorted row of logits at most 10 apart, on a grid."""
+    levels = np.arange(0, 10 + 1e-9, step)
+    rows = torch.tensor([(0.0, *-np.array(c)) for c in itertools.combinations_with_replacement(levels, classes - 1)])
+    found = minimize_scalar(
+        lambda b: worst_difference(rows, gamma, b), bounds=(1.0, gamma + 1), method="bounded", options={"xatol": 1e-6}
+    )
+    ours = 1 / fc.nearest_temperature(gamma, classes)
+    assert ours == pytest.approx(found.x, rel=0.02)
+    # No row of the grid is further off at our temperature than the grid's own optimum allows.
+    assert worst_difference(rows, gamma, ours) <= found.fun * 1.03 + 1e-4
+
+
+def test_nearest_temperature_lies_between_the_bounds_for_two_classes():
+    for gamma in (0.1, 1.0, 4.0, 10.0):
+        sharp, soft = fc.temperature_bounds(gamma)
+        assert sharp < fc.nearest_temperature(gamma, 2) < soft
+
+
+def test_nearest_temperature_falls_with_gamma_and_rises_with_the_number_of_classes():
+    by_gamma = [fc.nearest_temperature(gamma, 10) for gamma in (0.0, 0.5, 1.0, 3.0, 9.0)]
+    by_classes = [fc.nearest_temperature(3.0, classes) for classes in (2, 3, 4, 10, 100, 1000)]
+    assert by_gamma[0] == 1
+    assert by_gamma == sorted(by_gamma, reverse=True)
+    assert by_classes == sorted(by_classes)
+
+
+def test_a_negative_gamma_softens():
+    assert fc.nearest_temperature(-0.5, 3) > 1
+
+
+def calibrated_logits(num, classes, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 1.5 * torch.randn(num, classes, generator=generator, dtype=torch.float64)
+    return logits, torch.multinomial(torch.softmax(logits, 1), 1, generator=generator).squeeze(1)
+
+
+def test_optimal_temperature_is_where_the_slope_of_the_nll_vanishes():
+    logits, labels = calibrated_logits(500, 5)
+    best = fc.optimal_temperature(3 * logits, labels)
+    temperature = torch.tensor(best, dtype=torch.float64, requires_grad=True)
+    torch.nn.functional.cross_entropy(3 * logits / temperature, labels).backward()
+    assert abs(temperature.grad) < 1e-12
+    assert best == pytest.approx(3, rel=0.1)
+
+
+def test_optimal_temperature_stays_in_its_bounds_when_there_is_no_optimum():
+    right, wrong = [[5.0, 0.0], [0.0, 5.0]], [[0.0, 5.0], [5.0, 0.0]]
+    assert fc.optimal_temperature(right, [0, 1]) == pytest.approx(math.exp(-5))
+    assert fc.optimal_temperature(wrong, [0, 1]) == pytest.approx(math.exp(5))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_suggested_gamma_undoes_the_overconfidence_that_was_planted(classes):
+    """A model that is too sure by T gets the gamma whose nearest temperature is 1/T."""
+    logits, labels = calibrated_logits(4000, classes)
+    for planted in (1.5, 2.0):
+        gamma = fc.suggest_gamma(planted * logits, labels)
+        temperature = fc.optimal_temperature(planted * logits, labels)
+        assert 0 < gamma < 20
+        assert 1 / fc.nearest_temperature(gamma, classes) == pytest.approx(temperature, rel=1e-5)
+
+
+def test_suggested_gamma_is_zero_for_a_modest_model_and_capped_for_a_hopeless_one():
+    logits, labels = calibrated_logits(2000, 3)
+    assert fc.suggest_gamma((0.5 * logits).numpy(), labels.numpy()) == 0.0
+    assert fc.suggest_gamma(1000 * logits, labels) == 20.0
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: fc.suggest_gamma([[math.nan, 0.0]], [0]), "val_logits: every value must be finite"),
+        (lambda: fc.suggest_gamma([0.0, 1.0], [0]), r"val_logits: must have shape \(N, K\)"),
+        (lambda: fc.suggest_gamma([[0.0, 1.0]], [0.5]), "val_labels: must be class numbers"),
+        (lambda: fc.suggest_gamma([[0.0, 1.0]], [0, 1]), r"val_labels: must have shape \(1,\)"),
+        (lambda: fc.suggest_gamma([[0.0, 1.0]], [2]), r"labels: every label must lie in 0\.\.1; got 2"),
+        (lambda: fc.suggest_gamma(torch.empty(0, 3), torch.empty(0, dtype=torch.long)), "at least one row"),
+        (lambda: fc.nearest_temperature(-1.0, 3), "gamma: must be greater than -1"),
+        (lambda: fc.nearest_temperature(1.0, 1), "num_classes: must be at least 2"),
+        (lambda: fc.temperature_bounds(-0.5), "gamma: must be non-negative"),
+    ],
+)
+def test_bad_input_is_refused_with_its_name_and_rule(call, match):
+    with pytest.raises(fc.InputError, match=match):
+        call()
