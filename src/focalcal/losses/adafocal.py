@@ -27,9 +27,9 @@ def next_gamma(gamma: Tensor, gap: Tensor, *, lam: float, switch_at: float, boun
     >>> next_gamma(gamma, torch.tensor([0.1, -0.1, 0.1, 0.1]), lam=1.0, switch_at=0.2, bounds=(-2.0, 20.0))
     tensor([ 1.1052, -0.2000,  0.2000, -0.9048])
     """
-    focal = gamma >= 0
-    stepped = (gamma * torch.exp(torch.where(focal, lam, -lam) * gap)).clamp(*bounds)
-    return torch.where(stepped.abs() < switch_at, torch.where(focal, -switch_at, switch_at), stepped)
+    sign = (gamma >= 0).to(gamma) * 2 - 1
+    stepped = (gamma * torch.exp(sign * lam * gap)).clamp(*bounds)
+    return torch.where(stepped.abs() < switch_at, -sign * switch_at, stepped)
 
 
 @final
@@ -49,7 +49,7 @@ class AdaFocalLoss(ValidationBinsLoss):
         options: weight, ignore_index, label_smoothing, reduction, validate, as in `focal_loss`.
 
     Source: [ghosh2022, Eq. 5 and Algorithm 1]. Differs: the least confident validation row counts, as it does not in the
-    released code, and bins of zero width follow the bin that holds their value.
+    released code, and a bin of zero width (tied confidences) learns from the rows at its value.
 
     >>> loss = AdaFocalLoss(num_bins=2)
     >>> loss.update(torch.tensor([[2.0, 0.0], [0.5, 0.0], [0.0, 3.0], [0.0, 0.1]]), torch.tensor([0, 1, 0, 1]))

@@ -58,7 +58,7 @@ def sigmoid_focal_loss(
         sign = 2 * targets - 1
         losses = focal_elementwise(sign * odds, gamma)
         if alpha is not None:
-            losses = losses * torch.where(targets > 0, positive, negative)
+            losses = losses * (positive * targets + negative * (1 - targets))
     if weight is not None:
         losses = losses * weight
     losses = losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses

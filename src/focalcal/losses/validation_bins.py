@@ -110,7 +110,7 @@ class ValidationBinsLoss(nn.Module):
             "Give it more rows, or use fewer bins.",
         )
         self._pending = []
-        bins = _fill_zero_width(bin_predictions(everyone[:, 0], everyone[:, 1], num_bins=self.num_bins, edges="interpolated"))
+        bins = validation_bins(everyone[:, 0], everyone[:, 1], self.num_bins)
         gamma = self._learn(bins)
         self.edges.copy_(bins.edges)
         record = (gamma.to("cpu", torch.float64), bins.edges[:-1], bins.edges[1:], bins.confidence, bins.accuracy, bins.count)
@@ -178,19 +178,22 @@ class ValidationBinsLoss(nn.Module):
         return self
 
 
-def _fill_zero_width(bins: Bins) -> Bins:
-    """Give a bin of zero width the statistics of the bin that holds its value.
+def validation_bins(confidence: Tensor, correct: Tensor, num_bins: int) -> Bins:
+    """Equal-mass bins by interpolated edges, where a bin of zero width has the statistics of the rows at its value.
 
     Late in training many float32 confidences are exactly 1.0 and several edges coincide there. The released code leaves
-    such bins empty for ever; the training samples that look them up would never see an update.
+    such bins empty, so the gammas that sure training samples look up would never be updated again.
     """
-    home = torch.bucketize(bins.edges[1:], bins.edges[1:-1].contiguous())
+    bins = bin_predictions(confidence, correct, num_bins=num_bins, edges="interpolated")
+    point = bins.edges[1:]
+    here = confidence.unsqueeze(1) == point
+    right = (here * correct.unsqueeze(1)).sum(0) / here.sum(0).clamp_min(1)
     empty = bins.count == 0
     return Bins(
         edges=bins.edges,
         count=bins.count,
-        confidence=torch.where(empty, bins.confidence[home], bins.confidence),
-        accuracy=torch.where(empty, bins.accuracy[home], bins.accuracy),
+        confidence=torch.where(empty, point, bins.confidence),
+        accuracy=torch.where(empty, right, bins.accuracy),
     )
 
 

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import focalcal as fc
+from focalcal.losses.adafocal import next_gamma
+
+
+def predictions(num=200, classes=4, seed=0, dtype=torch.float64, scale=3.0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(num, classes, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, classes, (num,), generator=generator)
+    return logits.to(dtype), torch.where(torch.arange(num) % 2 == 0, logits.argmax(1), labels)
+
+
+def slow_update(gamma, logits, labels, num_bins, lam=1.0):
+    """Algorithm 1 of ghosh2022 in plain Python: interpolated equal-mass edges, then each bin in turn."""
+    probs = torch.softmax(logits.double(), 1)
+    confidence, predicted = probs.max(1)
+    rows = sorted(zip(confidence.tolist(), (predicted == labels).tolist(), strict=True))
+    values = [c for c, _ in rows]
+    edges = []
+    for k in range(num_bins + 1):
+        rank = len(values) * k / num_bins
+        low = min(int(rank), len(values) - 1)
+        high = min(low + 1, len(values) - 1)
+        edges.append(values[low] + (rank - low) * (values[high] - values[low]))
+    new = []
+    for b in range(num_bins):
+        inside = [(c, k) for c, k in rows if edges[b] < c <= edges[b + 1] or (b == 0 and c == edges[0])]
+        gap = sum(c - k for c, k in inside) / len(inside)
+        g = gamma[b]
+        if g >= 0:
+            g = min(20.0, g * math.exp(lam * gap))
+            new.append(-0.2 if abs(g) < 0.2 else g)
+        else:
+            g = max(-2.0, g * math.exp(-lam * gap))
+            new.append(0.2 if abs(g) < 0.2 else g)
+    return new, edges
+
+
+@pytest.mark.parametrize("lam", [1.0, 20.0])
+def test_updates_equal_algorithm_1_in_plain_python(lam):
+    loss = fc.AdaFocalLoss(num_bins=6, lam=lam)
+    gamma = [1.0] * 6
+    for epoch in range(6):
+        logits, labels = predictions(seed=epoch)
+        loss.update(logits, labels)
+        gamma, edges = slow_update(gamma, logits, labels, 6, lam)
+        assert_close(loss.gamma, torch.tensor(gamma, dtype=torch.float64), rtol=1e-10, atol=0)
+        assert_close(loss.edges, torch.tensor(edges, dtype=torch.float64), rtol=1e-12, atol=0)
+    assert lam == 1.0 or loss.gamma.max() == 20
+
+
+@pytest.mark.parametrize(
+    ("gamma", "gap", "expected"),
+    [
+        (1.0, 0.5, math.exp(0.5)),
+        (1.0, 10.0, 20.0),
+        (0.21, -0.1, -0.2),
+        (-0.21, 0.1, 0.2),
+        (-1.0, -10.0, -2.0),
+        (-1.0, 0.1, -math.exp(-0.1)),
+        (0.2, 0.0, 0.2),
+    ],
+)
+def test_one_step_follows_lines_16_to_23(gamma, gap, expected):
+    stepped = next_gamma(
+        torch.tensor([gamma], dtype=torch.float64), torch.tensor([gap]), lam=1.0, switch_at=0.2, bounds=(-2.0, 20.0)
+    )
+    assert stepped.item() == pytest.approx(expected, rel=1e-7)
+
+
+def test_the_loss_is_focal_or_inverse_focal_by_the_bin_of_p():
+    loss = fc.AdaFocalLoss(num_bins=4, reduction="none")
+    loss.gamma.copy_(torch.tensor([3.0, -1.0, 0.5, -0.2]))
+    logits, labels = predictions()
+    p = torch.softmax(logits, 1).gather(1, labels[:, None]).squeeze(1)
+    gamma = loss.gamma[(p * 4).floor().long().clamp_max(3)]
+    expected = -torch.where(gamma >= 0, 1 - p, 1 + p) ** gamma.abs() * p.log()
+    assert_close(loss(logits, labels), expected, rtol=1e-10, atol=1e-14)
+
+
+def test_a_probability_outside_every_validation_bin_takes_the_outer_one():
+    loss = fc.AdaFocalLoss(num_bins=3)
+    loss.update(*predictions())
+    assert loss.edges[0] > 0.2
+    assert loss.gamma_at(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist() == loss.gamma[[0, -1]].tolist()
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 7])
+def test_streamed_batches_give_the_bits_of_one_update(pieces):
+    logits, labels = predictions(dtype=torch.float32)
+    whole, streamed = fc.AdaFocalLoss(), fc.AdaFocalLoss()
+    whole.update(logits, labels)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(pieces))
+    for part in order.chunk(pieces):
+        streamed.accumulate(logits[part], labels[part])
+    streamed.step()
+    assert torch.equal(whole.gamma, streamed.gamma)
+    assert torch.equal(whole.edges, streamed.edges)
+
+
+def test_update_from_a_loader_leaves_the_model_as_it_was():
+    inputs, labels = predictions(dtype=torch.float32)
+    model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(4, 4)).train()
+    loader = [(x, y) for x, y in zip(inputs.chunk(4), labels.chunk(4), strict=True)]
+    loss, expected = fc.AdaFocalLoss(num_bins=5), fc.AdaFocalLoss(num_bins=5)
+    loss.update_from(loader, model)
+    assert model.training
+    expected.update(model.eval()(inputs).detach(), labels)
+    assert_close(loss.gamma, expected.gamma)
+
+
+def test_images_and_ignored_pixels_are_rows_like_any_other():
+    logits, labels = predictions(60)
+    flat, image = fc.AdaFocalLoss(num_bins=4, ignore_index=255), fc.AdaFocalLoss(num_bins=4, ignore_index=255)
+    flat.update(logits[10:], labels[10:])
+    labels[:10] = 255
+    image.update(logits.reshape(4, 15, 4).movedim(-1, 1), labels.reshape(4, 15))
+    assert_close(flat.gamma, image.gamma, rtol=1e-13, atol=0)
+
+
+def test_bins_tied_at_certainty_move_together():
+    """Late in training most float32 confidences are 1.0; every bin there must learn from them."""
+    logits = torch.zeros(300, 3)
+    logits[:, 0] = torch.cat([torch.linspace(0.5, 3, 60), torch.full((240,), 200.0)])
+    labels = (torch.arange(300) % 4 == 0).long()  # 75 % of the sure rows are right
+    loss = fc.AdaFocalLoss(num_bins=10)
+    loss.update(logits, labels)
+    assert (loss.edges[3:] == 1).all()
+    assert torch.isfinite(loss.gamma).all()
+    sure = math.exp(1 - 0.75)
+    assert_close(loss.gamma[3:], torch.full((7,), sure, dtype=torch.float64), rtol=1e-12, atol=0)
+    assert loss.gamma_at(torch.tensor([1.0], dtype=torch.float64)).item() == pytest.approx(sure)
+    assert loss.history["count"].sum() == 300
+
+
+def test_all_confidences_tied_is_still_well_defined():
+    loss = fc.AdaFocalLoss(num_bins=5)
+    loss.update(torch.zeros(20, 2), torch.zeros(20, dtype=torch.long))
+    assert_close(loss.gamma, torch.full((5,), math.exp(0.5 - 1), dtype=torch.float64))
+
+
+def test_a_checkpoint_resumes_to_the_same_bits():
+    def train(loss, epochs):
+        for epoch in epochs:
+            loss.update(*predictions(seed=epoch))
+        return loss
+
+    whole = train(fc.AdaFocalLoss(), range(6))
+    half = train(fc.AdaFocalLoss(), range(3))
+    resumed = fc.AdaFocalLoss()
+    resumed.load_state_dict(copy.deepcopy(half.state_dict()))
+    train(resumed, range(3, 6))
+    for name, value in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value), name
+    assert resumed.history["gamma"].shape == (6, 15)
+
+
+def test_the_state_fits_into_safetensors(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    loss, other = fc.AdaFocalLoss(), fc.AdaFocalLoss()
+    loss.update(*predictions())
+    save_file({k: v.contiguous() for k, v in loss.state_dict().items()}, tmp_path / "loss.safetensors")
+    other.load_state_dict(load_file(tmp_path / "loss.safetensors"))
+    assert torch.equal(loss.gamma, other.gamma)
+
+
+@pytest.mark.parametrize("move", [lambda m: m.half(), lambda m: m.to(torch.bfloat16), lambda m: m.float()])
+def test_moving_the_model_to_half_precision_keeps_the_gammas_exact(move):
+    loss = fc.AdaFocalLoss()
+    loss.update(*predictions())
+    before = loss.gamma.clone(), loss.edges.clone()
+    moved = move(torch.nn.ModuleList([loss]))[0]
+    assert torch.equal(moved.gamma, before[0])
+    assert torch.equal(moved.edges, before[1])
+
+
+def test_history_tells_every_update():
+    loss = fc.AdaFocalLoss(num_bins=5)
+    assert loss.history["gamma"].shape == (0, 5)
+    gammas = []
+    for epoch in range(3):
+        loss.update(*predictions(seed=epoch))
+        gammas.append(loss.gamma.clone())
+    history = loss.history
+    assert torch.equal(history["gamma"], torch.stack(gammas))
+    assert history["count"].sum(1).tolist() == [200, 200, 200]
+    assert torch.equal(history["upper_edge"][-1], loss.edges[1:])
+    assert (history["confidence"] >= history["lower_edge"] - 1e-12).all()
+
+
+BAD_UPDATES = [
+    (lambda x, y: (x[:10], y[:10]), r"val_logits: an update needs at least as many validation rows as bins \(15\); got 10"),
+    (lambda x, y: (x * math.nan, y), "val_logits: every value must be finite; got nan"),
+    (lambda x, y: (x, y + 9), r"labels: every label must lie in 0\.\.3"),
+    (lambda x, y: (x, torch.softmax(x, 1)), "val_labels: must be class numbers"),
+    (lambda x, y: (x, y[:-1]), "val_labels: for logits of shape"),
+    (lambda x, y: (x[:, :1], y), "val_logits: needs at least two classes"),
+    (lambda x, y: (x[0], y[0]), r"val_logits: must have shape \(N, K\)"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "match"), BAD_UPDATES, ids=[str(k) for k in range(len(BAD_UPDATES))])
+def test_a_bad_update_is_refused_and_leaves_the_state_alone(spoil, match):
+    loss = fc.AdaFocalLoss()
+    loss.update(*predictions())
+    loss.accumulate(*predictions(seed=1))
+    before, pending = copy.deepcopy(loss.state_dict()), [p.clone() for p in loss._pending]
+    with pytest.raises(fc.InputError, match=match):
+        loss.update(*spoil(*predictions()))
+    for name, value in before.items():
+        assert torch.equal(loss.state_dict()[name], value)
+    assert all(torch.equal(a, b) for a, b in zip(pending, loss._pending, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"num_bins": 0}, "num_bins: must be a whole number from 1; got 0"),
+        ({"lam": 0.0}, "lam: must be positive"),
+        ({"gamma_init": 30.0}, "gamma_init: must lie between the bounds"),
+        ({"gamma_min": 1.0}, "gamma_min, gamma_max: must lie on both sides of 0"),
+        ({"switch_at": 3.0}, "switch_at: must lie in"),
+        ({"reduction": "x"}, "reduction: must be"),
+        ({"weight": torch.tensor([-1.0, 1.0])}, "weight: must not be negative"),
+    ],
+)
+def test_bad_settings_are_refused(options, match):
+    with pytest.raises(fc.InputError, match=match):
+        fc.AdaFocalLoss(**options)
