@@ -27,22 +27,31 @@ def laplacian_pair_sum(values: Tensor, coefficients: Tensor, width: float = MMCE
     return (a * a).sum() + 2 * (falling * before).sum()
 
 
-def mmce_squared(confidence: Tensor, correct: Tensor, *, weighted: bool = False, width: float = MMCE_WIDTH) -> Tensor:
+def mmce_squared(
+    confidence: Tensor,
+    correct: Tensor,
+    *,
+    doubt: Tensor | None = None,
+    weighted: bool = False,
+    width: float = MMCE_WIDTH,
+) -> Tensor:
     r"""The square of the maximum mean calibration error of a batch.
 
     $$ \mathrm{MMCE}^2 = \sum_{ij} \frac{(c_i - r_i)(c_j - r_j)\, k(r_i, r_j)}{n^2} $$
 
-    where `confidence` (n,) are $r$ and `correct` (n,) are $c$. The weighted form divides each residual by the number of
-    correct or of wrong rows instead of n, so that both count alike.
+    where `confidence` (n,) are $r$ and `correct` (n,) are $c$; `doubt` is $1 - r$ where the caller knows it without
+    cancellation. The weighted form divides each residual by the number of correct or of wrong rows instead of n, so
+    that both count alike.
 
     Source: [kumar2018, Eq. 4 and Sec. 3.2].
 
     >>> mmce_squared(torch.tensor([0.9, 0.9]), torch.tensor([1, 1]))  # everyone is 0.1 too modest
     tensor(0.0100)
     """
-    correct = correct.to(confidence.dtype)
+    correct = correct.bool()
+    residual = torch.where(correct, 1 - confidence if doubt is None else doubt, -confidence)
     size: Tensor | int = len(confidence)
     if weighted:
         right = correct.sum()
-        size = torch.where(correct > 0, right, len(confidence) - right)
-    return laplacian_pair_sum(confidence, (correct - confidence) / size, width)
+        size = torch.where(correct, right, len(confidence) - right)
+    return laplacian_pair_sum(confidence, residual / size, width)

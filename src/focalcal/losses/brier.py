@@ -37,7 +37,9 @@ def brier_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = -100, redu
             require_label_range(labels, probs.shape[classes_at], ignore_index)
         keep = (labels != ignore_index).to(probs.dtype)
         classes = torch.where(labels == ignore_index, 0, labels).long().unsqueeze(classes_at)
-        squares = ((probs - torch.zeros_like(probs).scatter(classes_at, classes, 1.0)) ** 2).sum(classes_at) * keep
+        # 1 - p of the true class as the sum of the others: exact however sure the row is
+        others = probs.scatter(classes_at, classes, 0.0)
+        squares = ((others**2).sum(classes_at) + others.sum(classes_at) ** 2) * keep
     if reduction == "mean":
         return squares.sum() / keep.sum().clamp_min(1)
     return squares.sum() if reduction == "sum" else squares

@@ -6,10 +6,11 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import softplus
 
-from focalcal.core.focal import wide_dtype
 from focalcal.core.inputs import require, require_labels, require_logits
 from focalcal.core.kernels import MMCE_WIDTH, mmce_squared
+from focalcal.core.rows import log_odds
 from focalcal.losses.focal import FocalLoss
 
 
@@ -66,16 +67,19 @@ class MMCELoss(nn.Module):
     def mmce(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The MMCE term alone, without lambda."""
         rows = logits.unsqueeze(0) if logits.dim() == 1 else logits.movedim(1, -1).reshape(-1, logits.shape[1])
-        probs = torch.softmax(rows.to(wide_dtype(rows.device)), 1)
-        confidence, predicted = probs.max(1)
         labels = labels.reshape(-1)
         keep = labels != self.ignore_index
-        confidence, correct = confidence[keep], (predicted == labels)[keep]
-        if not len(confidence):
-            return confidence.sum()
-        squared = mmce_squared(confidence, correct, weighted=self.weighted, width=self.width)
+        rows, labels = rows[keep], labels[keep]
+        if not len(rows):
+            return rows.sum()
+        predicted = rows.argmax(1)
+        odds = log_odds(rows, predicted).squeeze(1)
+        # exp(-softplus) instead of sigmoid, whose gradient p (1-p) cancels where the row is sure
+        confidence, doubt = torch.exp(-softplus(-odds)), torch.exp(-softplus(odds))
+        correct = predicted == labels
+        squared = mmce_squared(confidence, correct, doubt=doubt, weighted=self.weighted, width=self.width)
         root = torch.sqrt(squared.clamp_min(1e-300))  # the root of 0 has no slope
-        return root * len(confidence) if self.batch_scale else root
+        return root * len(rows) if self.batch_scale else root
 
     def extra_repr(self) -> str:
         """What `print` shows."""
