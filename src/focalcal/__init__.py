@@ -1,30 +1,37 @@
 """focalcal makes classifiers say how sure they are, truthfully.
 
-Training losses, the theory behind them, and (in later releases) metrics, calibrators and reports for calibration.
+Training losses and the theory behind them. Names are loaded when first used, so that the command line answers at once.
 
->>> import focalcal as fc
+>>> import torch, focalcal as fc
 >>> loss = fc.FocalLoss(gamma=3.0)
+>>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+tensor(0.0002)
 """
 
-from focalcal.core.focal import confidence_thresholds, gamma_star, gradient_ratio
-from focalcal.core.maps import focal_map, focal_map_inverse, focal_minimizer, proper_focal_loss
-from focalcal.core.temperature import nearest_temperature, optimal_temperature, suggest_gamma, temperature_bounds
-from focalcal.errors import FocalCalError, InputError
-from focalcal.losses import (
-    AdaFocalLoss,
-    BinaryFocalLoss,
-    BrierLoss,
-    CalFocalLoss,
-    FocalLoss,
-    LabelSmoothingLoss,
-    LinearFocalLoss,
-    MMCELoss,
-    ScheduledGamma,
-    StepGamma,
-    brier_loss,
-    focal_loss,
-    sigmoid_focal_loss,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from focalcal import papers
+    from focalcal.core.focal import confidence_thresholds, gamma_star, gradient_ratio
+    from focalcal.core.maps import focal_map, focal_map_inverse, focal_minimizer, proper_focal_loss
+    from focalcal.core.temperature import nearest_temperature, optimal_temperature, suggest_gamma, temperature_bounds
+    from focalcal.errors import FocalCalError, InputError
+    from focalcal.losses import (
+        AdaFocalLoss,
+        BinaryFocalLoss,
+        BrierLoss,
+        CalFocalLoss,
+        FocalLoss,
+        LabelSmoothingLoss,
+        LinearFocalLoss,
+        MMCELoss,
+        ScheduledGamma,
+        StepGamma,
+        brier_loss,
+        focal_loss,
+        sigmoid_focal_loss,
+    )
 
 __version__ = "0.1.0.dev0"
 
@@ -41,7 +48,6 @@ __all__ = [
     "MMCELoss",
     "ScheduledGamma",
     "StepGamma",
-    "__version__",
     "brier_loss",
     "confidence_thresholds",
     "focal_loss",
@@ -52,8 +58,37 @@ __all__ = [
     "gradient_ratio",
     "nearest_temperature",
     "optimal_temperature",
+    "papers",
     "proper_focal_loss",
     "sigmoid_focal_loss",
     "suggest_gamma",
     "temperature_bounds",
 ]
+
+# Where each name is defined; what is not listed is a loss.
+_THEORY = {
+    "focalcal.core.focal": ("confidence_thresholds", "gamma_star", "gradient_ratio"),
+    "focalcal.core.maps": ("focal_map", "focal_map_inverse", "focal_minimizer", "proper_focal_loss"),
+    "focalcal.core.temperature": (
+        "nearest_temperature",
+        "optimal_temperature",
+        "suggest_gamma",
+        "temperature_bounds",
+    ),
+    "focalcal.errors": ("FocalCalError", "InputError"),
+}
+_HOME = {name: module for module, names in _THEORY.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name == "papers":
+        return import_module("focalcal.papers")
+    if name not in __all__:
+        raise AttributeError(f"module 'focalcal' has no attribute {name!r}")
+    value = getattr(import_module(_HOME.get(name, "focalcal.losses")), name)
+    globals()[name] = value  # found at once the next time
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,6 +1,6 @@
-"""What the claim tests share: the decorator that ties a test to a claim, and the papers' formulas in plain numpy.
+"""What the claim tests share: the decorator that ties a test to a claim, and the papers' formulas in numpy.
 
-Nothing here calls a formula of focalcal, except `loss_at` and `expected_loss`, which bring its losses to numpy.
+Only `loss_at` and `expected_loss` call focalcal: they bring its losses to numpy.
 """
 
 import itertools
@@ -18,7 +18,7 @@ CLASS_COUNTS = (2, 3, 4, 10, 100, 1000)
 
 
 def claim(claim_id, *, holds=True):
-    """Tie a test to a claim of claims.csv; `holds=False` if the claim needs a correction or a loose reading."""
+    """Tie a test to a claim of claims.csv; `holds=False` if it needs a correction or a loose reading."""
 
     def tie(test):
         test.claim_id, test.claim_holds = claim_id, holds
@@ -101,16 +101,23 @@ def risk(prediction, posterior, gamma):
     return -(posterior * (1 - prediction) ** gamma * np.log(prediction)).sum(-1)
 
 
-def minimise_risk(posterior, gamma):
-    """The minimiser of the conditional focal risk over the simplex, found by descent on the logits, to about 1e-8."""
+def minimise_risk(posterior, gamma, start=None):
+    """The minimiser of the conditional focal risk over the simplex, by descent on the logits, to 1e-8.
+
+    Descent starts from the posterior unless a distribution is given.
+    """
 
     def value_and_gradient(logits):
         q = softmax(logits)
         slope = posterior * (gamma * (1 - q) ** (gamma - 1) * np.log(q) - (1 - q) ** gamma / q)
-        return risk(q, posterior, gamma), q * (slope - (q * slope).sum())
+        value = risk(q, posterior, gamma)
+        return np.log(value), q * (
+            slope - (q * slope).sum()
+        ) / value  # the log, as a large gamma makes risks tiny
 
     options = {"ftol": 1e-16, "gtol": 1e-13, "maxiter": 5000, "maxcor": 50}
-    return softmax(minimize(value_and_gradient, np.log(posterior), jac=True, method="L-BFGS-B", options=options).x)
+    start = np.log(posterior if start is None else start)
+    return softmax(minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options).x)
 
 
 def loss_at(p, gamma):

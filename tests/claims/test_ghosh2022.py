@@ -1,21 +1,22 @@
 """AdaFocal: Calibration-aware Adaptive Focal Loss (ghosh2022), claim by claim."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from claim_tools import GAMMAS, calibration_error, claim, loss_at, softmax
 from scipy.optimize import brentq
 from torch.utils.data import DataLoader
 
 import focalcal as fc
 from focalcal.core.binning import bin_predictions
 from focalcal.losses.adafocal import next_gamma
+from tests.claims.claim_tools import GAMMAS, calibration_error, claim, loss_at, softmax
 
 
 def validation(confidence, accuracy, count=100):
-    """Two-class logits and labels of `count` predictions with one confidence and (in whole rows) one accuracy."""
+    """Two-class logits and labels of `count` predictions with the given confidence and accuracy."""
     logits = torch.tensor([[confidence, 1 - confidence]], dtype=torch.float64).log().repeat(count, 1)
     return logits, (torch.arange(count) >= round(accuracy * count)).long()
 
@@ -38,7 +39,7 @@ def statistics(logits, labels, edges):
     confidence, correct = confidence_and_correct(logits, labels)
     means = []
     edges = np.asarray(edges) * (1 + 1e-12)  # edges are confidences themselves, here rounded differently
-    for i, (lower, upper) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for i, (lower, upper) in enumerate(pairwise(edges)):
         inside = (confidence <= upper) & ((confidence > lower) | (i == 0))
         means.append((confidence[inside].mean(), correct[inside].mean()))
     return np.array(means).T
@@ -112,7 +113,7 @@ def test_footnote2_raising_gamma_makes_the_gradient_smaller_only_above_a_probabi
 def test_eq2_calfocal_gamma_of_a_sample_is_exp_lambda_p_minus_bin_accuracy(lam):
     loss = fc.CalFocalLoss(lam=lam, per_sample=True, num_bins=5, reduction="none")
     loss.update(*random_validation())
-    edges = loss.history["lower_edge"][0].tolist() + [loss.history["upper_edge"][0, -1].item()]
+    edges = loss.edges.tolist()
     _, accuracy = statistics(*random_validation(), edges)
     p = np.repeat(inside_bins(edges), 2) * np.tile([0.999, 1.001], 5)
     gamma = np.exp(lam * (p - np.repeat(accuracy, 2)))
@@ -145,7 +146,7 @@ def test_fig3a_calfocal_drops_sharply_near_the_bin_accuracy_and_stays_near_0_abo
 def test_eq3_calfocal_gamma_of_a_bin_is_exp_lambda_confidence_minus_accuracy(lam):
     loss = fc.CalFocalLoss(lam=lam, num_bins=5, reduction="none")
     loss.update(*random_validation())
-    edges = loss.history["lower_edge"][0].tolist() + [loss.history["upper_edge"][0, -1].item()]
+    edges = loss.edges.tolist()
     confidence, accuracy = statistics(*random_validation(), edges)
     gamma = np.exp(lam * (confidence - accuracy))
     assert loss.history["gamma"][0].numpy() == pytest.approx(gamma, rel=1e-9)
@@ -177,7 +178,9 @@ def test_sec51_calfocal_stays_put_at_a_constant_error_while_adafocal_grows():
         for _ in range(5):
             loss.update(*validation(0.9, 0.7))
     assert calfocal.history["gamma"].flatten().tolist() == pytest.approx([math.exp(0.4)] * 5)
-    assert adafocal.history["gamma"].flatten().tolist() == pytest.approx([math.exp(0.4 * t) for t in range(1, 6)])
+    assert adafocal.history["gamma"].flatten().tolist() == pytest.approx(
+        [math.exp(0.4 * t) for t in range(1, 6)]
+    )
 
 
 @claim("ghosh2022.eq4")
@@ -186,7 +189,9 @@ def test_eq4_adafocal_gamma_is_the_first_gamma_times_the_exponential_of_all_erro
     for lam in (1.0, 3.0):
         gamma = torch.tensor([2.0, 5.0], dtype=torch.float64)
         for error in errors:
-            gamma = next_gamma(gamma, torch.tensor([error, error]), lam=lam, switch_at=1e-9, bounds=(-2.0, 1e9))
+            gamma = next_gamma(
+                gamma, torch.tensor([error, error]), lam=lam, switch_at=1e-9, bounds=(-2.0, 1e9)
+            )
         assert gamma.numpy() == pytest.approx(np.array([2, 5]) * math.exp(lam * errors.sum()), rel=1e-12)
 
     def errors_needed(step, reached):
@@ -220,6 +225,9 @@ def test_sec52_gamma_rests_exactly_where_confidence_equals_accuracy():
     for error in (0.01, -0.01):
         moved = next_gamma(gamma[1:3], torch.full((2,), error), **options)
         assert (torch.sign(moved - gamma[1:3]) == np.sign(error)).all()
+    # It also rests at its bounds, whatever the error there.
+    at_bounds = torch.tensor([20.0, -2.0], dtype=torch.float64)
+    assert torch.equal(next_gamma(at_bounds, torch.tensor([0.3, -0.3]), **options), at_bounds)
     # A gamma that has just changed sides rests as well.
     for switch_at in (0.2, 0.5, 0.7):
         options["switch_at"] = switch_at
@@ -227,7 +235,7 @@ def test_sec52_gamma_rests_exactly_where_confidence_equals_accuracy():
             switched = next_gamma(gamma, torch.zeros(1), **options)
             assert switched.tolist() == (-torch.sign(gamma) * switch_at).tolist()
             assert torch.equal(next_gamma(switched, torch.zeros(1), **options), switched)
-    # Around the point of rest it oscillates only if gamma acts strongly: this model answers weakly, then strongly.
+    # Around the point of rest it oscillates only if gamma acts strongly on the confidence.
     creeping, swinging = follow(1.0, 0.5), follow(1.0, 1.5)
     assert creeping[-1] == pytest.approx(3)
     assert swinging[-1] == pytest.approx(3)
@@ -253,7 +261,9 @@ def test_eq5_adafocal_loss_is_focal_for_positive_and_inverse_focal_for_negative_
 def test_algorithm1_lines_2_and_3_start_from_equal_width_bins_with_gamma_1(num_bins):
     loss = fc.AdaFocalLoss(num_bins=num_bins, reduction="none")
     assert loss.edges.tolist() == [i / num_bins for i in range(num_bins + 1)]
-    loss.gamma.copy_(torch.arange(1.0, num_bins + 1))  # a different gamma in every bin shows where samples fall
+    loss.gamma.copy_(
+        torch.arange(1.0, num_bins + 1)
+    )  # a different gamma in every bin shows where samples fall
     centres = (torch.arange(num_bins, dtype=torch.float64) + 0.5) / num_bins
     assert loss.gamma_at(centres).tolist() == list(range(1, num_bins + 1))
     fresh = fc.AdaFocalLoss(num_bins=num_bins, reduction="none")
@@ -288,7 +298,7 @@ def test_algorithm1_line_15_recomputes_the_bins_at_every_update_and_bin_i_keeps_
         confidence, accuracy = statistics(logits, labels, edges)
         assert loss.history["confidence"][seed].numpy() == pytest.approx(confidence, rel=1e-9)
         assert loss.history["accuracy"][seed].numpy() == pytest.approx(accuracy, rel=1e-9)
-        # The row on an inner edge belongs to the bin below, so the first bin has one more and the last one less.
+        # The row on an inner edge belongs to the bin below: the first bin has one more, the last one less.
         assert loss.history["count"][seed].tolist() == [61] + 13 * [60] + [59]
         expected = expected * np.exp(confidence - accuracy)
         assert loss.gamma.numpy() == pytest.approx(expected, rel=1e-9)
@@ -364,7 +374,9 @@ def test_sec6_adafocal_switches_to_inverse_focal_loss_at_0_2_or_at_0_5():
     # Underconfident by 0.4: gamma is exp(-0.4 t), below 0.5 from t = 2 and below 0.2 from t = 5 on.
     assert after_updates(fc.AdaFocalLoss(num_bins=1), 0.55, 0.95, 4) == pytest.approx(math.exp(-1.6))
     assert after_updates(fc.AdaFocalLoss(num_bins=1), 0.55, 0.95, 5) == -0.2
-    assert after_updates(fc.AdaFocalLoss(num_bins=1, switch_at=0.5), 0.55, 0.95, 1) == pytest.approx(math.exp(-0.4))
+    assert after_updates(fc.AdaFocalLoss(num_bins=1, switch_at=0.5), 0.55, 0.95, 1) == pytest.approx(
+        math.exp(-0.4)
+    )
     assert after_updates(fc.AdaFocalLoss(num_bins=1, switch_at=0.5), 0.55, 0.95, 2) == -0.5
 
 
@@ -414,7 +426,9 @@ def test_sec6_temperature_grid_of_100_points_finds_the_temperature_of_least_equa
         predicted = logits.argmax(1)
         confidence = softmax(logits / temperature)[np.arange(600), predicted]
         right = softmax(logits / truth)[np.arange(600), predicted]
-        return calibration_error(bin_predictions(torch.tensor(confidence), torch.tensor(right), edges="equal_mass"))
+        return calibration_error(
+            bin_predictions(torch.tensor(confidence), torch.tensor(right), edges="equal_mass")
+        )
 
     for truth in (0.4, 1.0, 2.5, 7.3):
         errors = [ece(temperature, truth) for temperature in grid]

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
-from scipy.optimize import brentq
-from scipy.special import lambertw, xlogy
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,9 +23,9 @@ Gamma: TypeAlias = "float | Tensor | Callable[[Tensor], Tensor]"
 # softplus(x) = x to the last bit of float64 from here on: exp(-50) = 2e-22.
 _SOFTPLUS_IS_LINEAR = 50.0
 
-# Inverse focal loss: 1 + a p log p / (1+p) stays positive for every p only while a < 1 / 0.27846, the minimum of
-# -p log p / (1+p) being W(1/e) = 0.27846, reached at p = W(1/e).
-INVERSE_FOCAL_LIMIT = 1 / float(lambertw(1 / math.e).real)  # 3.5911
+# Inverse focal loss: 1 + a p log p / (1+p) stays positive for every p only while a < 1 / W(1/e), because
+# -p log p / (1+p) is largest, W(1/e) = 0.27846, at p = W(1/e).
+INVERSE_FOCAL_LIMIT = 3.591121476668622
 
 
 def wide_dtype(device: torch.device) -> torch.dtype:
@@ -87,19 +85,20 @@ def focal_of_log_odds(log_odds: Tensor, gamma: float | Tensor) -> Tensor:
     return torch.exp(gamma.abs() * log_base) * cross_entropy
 
 
-def focal_value_and_slope(log_odds: Tensor, gamma: Gamma) -> tuple[Tensor, Tensor, float | Tensor]:
-    r"""The loss $\ell(z)$, its slope $-\ell'(z) = g(p, \gamma)\,(1-p)$, and the gammas that were used.
+def focal_value_and_slope(
+    cross_entropy: Tensor, p: Tensor, not_p: Tensor, gamma: Gamma
+) -> tuple[Tensor, Tensor, float | Tensor]:
+    r"""The loss, its slope $-\ell'(z) = g(p, \gamma)\,(1-p)$ in the log-odds, and the gammas that were used.
 
-    With $c = -\log p$: $g\,(1-p) = (1-p)^{\gamma} (1 - p + \gamma p c)$ for focal loss and
+    With $c = -\log p$ (`cross_entropy`): $g\,(1-p) = (1-p)^{\gamma} (1 - p + \gamma p c)$ for focal loss and
     $(1+p)^{|\gamma|} (1-p) (1 + \gamma p c / (1+p))$ for inverse focal loss; nothing is divided by $1-p$.
 
     Source: [mukhoti2020, Prop. 1].
 
-    >>> focal_value_and_slope(torch.tensor([0.0], dtype=torch.float64), gamma=0.0)[1]  # cross-entropy: 1 - p
-    tensor([0.5000], dtype=torch.float64)
+    >>> half = torch.tensor([0.5])
+    >>> focal_value_and_slope(-half.log(), half, half, gamma=0.0)[1]  # cross-entropy: 1 - p
+    tensor([0.5000])
     """
-    cross_entropy = F.softplus(-log_odds, threshold=_SOFTPLUS_IS_LINEAR)
-    p, not_p = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
     if callable(gamma):
         gamma = gamma(p)
     if not isinstance(gamma, Tensor) and gamma >= 0:
@@ -107,11 +106,21 @@ def focal_value_and_slope(log_odds: Tensor, gamma: Gamma) -> tuple[Tensor, Tenso
         return factor * cross_entropy, torch.addcmul(not_p, p, cross_entropy, value=gamma).mul_(factor), gamma
     gamma = torch.as_tensor(gamma, dtype=p.dtype, device=p.device)
     inverse = gamma < 0
-    not_inverse_p = 1 + p
-    factor = torch.where(inverse, not_inverse_p, not_p).pow_(gamma.abs())
+    one_plus_p = 1 + p
+    factor = torch.where(inverse, one_plus_p, not_p).pow_(gamma.abs())
     steepness = gamma * p * cross_entropy
-    slope = not_p + torch.where(inverse, steepness * not_p / not_inverse_p, steepness)
+    slope = not_p + torch.where(inverse, steepness * not_p / one_plus_p, steepness)
     return factor * cross_entropy, slope.mul_(factor), gamma
+
+
+def from_log_odds(log_odds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """-log p, p and 1 - p of a class with the given log-odds, each to its last digit.
+
+    >>> from_log_odds(torch.tensor([0.0]))
+    (tensor([0.6931]), tensor([0.5000]), tensor([0.5000]))
+    """
+    cross_entropy = F.softplus(-log_odds, threshold=_SOFTPLUS_IS_LINEAR)
+    return cross_entropy, torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
 
 
 class _FocalOfLogOdds(torch.autograd.Function):
@@ -119,7 +128,7 @@ class _FocalOfLogOdds(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, log_odds: Tensor, gamma: Gamma) -> Tensor:
-        value, slope, ctx.gamma = focal_value_and_slope(log_odds, gamma)
+        value, slope, ctx.gamma = focal_value_and_slope(*from_log_odds(log_odds), gamma)
         ctx.save_for_backward(log_odds, slope)
         return value
 
@@ -161,6 +170,8 @@ def gamma_star(p0: float) -> float:
     >>> round(gamma_star(0.25), 4), round(gamma_star(0.2), 4)
     (3.0702, 4.8506)
     """
+    from scipy.special import lambertw  # here, so that `import focalcal` brings in torch and numpy only
+
     require(0 < p0 < 0.5, "p0", "must lie strictly between 0 and 0.5", p0, "From 0.5 on, any gamma > 0 will do.")
     a, b = 1 - p0, p0 * math.log(p0)
     log_a = math.log1p(-p0)
@@ -173,6 +184,8 @@ def gamma_star(p0: float) -> float:
 
 def _polish_gamma_star(p0: float, start: float) -> float:
     """The positive root of log g(p0, gamma) = gamma log(1-p0) + log(1 + gamma r), which is concave in gamma."""
+    from scipy.optimize import brentq
+
     log_a, r = math.log1p(-p0), -p0 * math.log(p0) / (1 - p0)
 
     def log_ratio(gamma: float) -> float:
@@ -200,12 +213,14 @@ def confidence_thresholds(gamma: float) -> tuple[float, float]:
     >>> tuple(round(tau, 4) for tau in confidence_thresholds(3.0))
     (0.0855, 0.2526)
     """
+    from scipy.optimize import brentq
+
     require(math.isfinite(gamma) and gamma > 0, "gamma", "must be positive and finite", gamma)
     # dg/dp has the sign of 2(1-p)/log p + 1 - gamma p [mukhoti2020, Eq. 10]; multiplied by -log p it stays finite.
     tau_oc = brentq(lambda p: -2 * (1 - p) - (1 - gamma * p) * math.log(p), 1e-300, 0.5, xtol=1e-300, rtol=8.9e-16)
     # log g divided by gamma, so that gamma -> 0 keeps its sign
     tau_uc = brentq(
-        lambda p: math.log1p(-p) + math.log1p(-gamma * float(xlogy(p, p)) / (1 - p)) / gamma,
+        lambda p: math.log1p(-p) + math.log1p(-gamma * p * math.log(p) / (1 - p)) / gamma,
         tau_oc,
         0.5,
         xtol=1e-300,

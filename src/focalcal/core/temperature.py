@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 import torch
-from scipy.optimize import brentq, minimize_scalar
 from torch import Tensor
 
 from focalcal.core.focal import wide_dtype
@@ -93,6 +92,8 @@ def nearest_temperature(gamma: float, num_classes: int) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def _nearest_temperature(gamma: float, num_classes: int) -> float:
+    from scipy.optimize import minimize_scalar  # here, so that `import focalcal` brings in torch and numpy only
+
     if gamma == 0:
         return 1.0
     logits, counts = _worst_rows(num_classes)
@@ -162,6 +163,8 @@ def suggest_gamma(val_logits: ArrayLike, val_labels: ArrayLike) -> float:
     >>> round(suggest_gamma(2 * logits, labels), 1)  # too sure by a factor of about 2
     1.7
     """
+    from scipy.optimize import brentq
+
     x, y = _logits_and_labels(val_logits, val_labels, "val_logits", "val_labels")
     inverse = 1 / optimal_temperature(x, y)
     num_classes = x.shape[1]

@@ -1,0 +1,58 @@
+"""Timing that a shared, noisy machine cannot spoil: contestants take turns, the best of many turns counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def best_times(contestants: dict[str, Callable[[], object]], *, repeats: int, calls: int) -> dict[str, float]:
+    """Seconds per call of each contestant, best of `repeats` turns of `calls` calls, taken in rotation."""
+    best = dict.fromkeys(contestants, float("inf"))
+    for run in contestants.values():
+        run()
+    for _ in range(repeats):
+        for name, run in contestants.items():
+            start = time.perf_counter()
+            for _ in range(calls):
+                run()
+            best[name] = min(best[name], (time.perf_counter() - start) / calls)
+    return best
+
+
+def settle_allocator() -> None:
+    """Let glibc keep blocks of up to 32 MB for reuse, as it does once a training loop has run for a while.
+
+    It learns this from the first large block that is freed; before that, every 4 MB temporary costs a millisecond of
+    page faults, and which contestant pays for it is chance.
+    """
+    for size in (8 << 20, 7 << 20):
+        torch.zeros(size)
+
+
+def environment() -> dict[str, Any]:
+    """What the figures depend on."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+    }
+
+
+def save(name: str, result: dict[str, Any]) -> Path:
+    """Write a result with its environment as JSON."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({"environment": environment(), **result}, indent=2) + "\n")
+    return path

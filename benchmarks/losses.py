@@ -1,0 +1,137 @@
+"""Forward and backward pass of the losses, as a ratio to cross-entropy in the same run.
+
+    python benchmarks/losses.py            # prints ratios, writes benchmarks/results/losses.json
+
+Peers: torch's cross-entropy (the unit), a focal loss left to autograd, and a loop over samples as in the published
+sample-dependent code. Then LinearFocalLoss against the unchunked loss: time, and peak memory beyond the inputs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable
+
+import torch
+from harness import best_times, save, settle_allocator
+from torch import Tensor
+from torch.nn import functional as F
+
+import focalcal as fc
+
+# rows, classes, turns, calls per turn
+SIZES = [(128, 10, 40, 400), (1024, 1000, 40, 20), (2048, 32000, 7, 1)]
+GOALS = {
+    "focal / cross-entropy": {(128, 10): 2.0, (1024, 1000): 1.0, (2048, 32000): 0.7},
+    "flsd-53 / cross-entropy": {(128, 10): 2.0, (1024, 1000): 1.0, (2048, 32000): 0.7},
+    "adafocal / focal": {(128, 10): 1.25, (1024, 1000): 1.25, (2048, 32000): 1.25},
+}
+
+
+def naive_focal(logits: Tensor, labels: Tensor) -> Tensor:
+    """Focal loss with gamma 3, left to autograd."""
+    cross_entropy = F.cross_entropy(logits, labels, reduction="none")
+    return ((1 - torch.exp(-cross_entropy)) ** 3 * cross_entropy).mean()
+
+
+def looped_flsd(logits: Tensor, labels: Tensor) -> Tensor:
+    """FLSD-53 with the gamma of each sample looked up in a Python loop."""
+    log_p = F.log_softmax(logits, 1).gather(1, labels.unsqueeze(1)).squeeze(1)
+    gamma = torch.tensor([5.0 if p.item() < 0.2 else 3.0 for p in log_p.detach().exp()])
+    return -((1 - log_p.exp()) ** gamma * log_p).mean()
+
+
+def trained_adafocal(classes: int) -> fc.AdaFocalLoss:
+    """An AdaFocal loss with gammas of both signs, as after some epochs."""
+    loss = fc.AdaFocalLoss()
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(1000, min(classes, 100), generator=generator)
+    loss.update(logits, torch.where(torch.rand(1000, generator=generator) < 0.5, logits.argmax(1), 0))
+    loss.gamma[::3] = -0.5
+    return loss
+
+
+def step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, labels: Tensor) -> Callable[[], None]:
+    def run() -> None:
+        logits.grad = None
+        loss(logits, labels).backward()
+
+    return run
+
+
+def compare_losses() -> dict[str, dict[str, float]]:
+    table = {}
+    for rows, classes, repeats, calls in SIZES:
+        generator = torch.Generator().manual_seed(0)
+        logits = (3 * torch.randn(rows, classes, generator=generator)).requires_grad_()
+        labels = torch.randint(0, classes, (rows,), generator=generator)
+        losses = {
+            "cross-entropy": F.cross_entropy,
+            "focal": fc.FocalLoss(3.0),
+            "flsd-53": fc.FocalLoss("flsd-53"),
+            "adafocal": trained_adafocal(classes),
+            "naive autograd focal": naive_focal,
+            "flsd-53, loop over samples": looped_flsd,
+        }
+        steps = {name: step(loss, logits, labels) for name, loss in losses.items()}
+        seconds = best_times(steps, repeats=repeats, calls=calls)
+        table[f"{rows} x {classes}"] = seconds
+        print(f"\n{rows} x {classes}: cross-entropy takes {seconds['cross-entropy'] * 1e6:,.0f} us")
+        for name, value in seconds.items():
+            print(f"  {name:28s} {value / seconds['cross-entropy']:6.2f} x cross-entropy")
+        for goal, bounds in GOALS.items():
+            above, below = goal.split(" / ")
+            ratio = seconds[above] / seconds[below]
+            verdict = "met" if ratio <= bounds[rows, classes] else "MISSED"
+            print(f"  {goal:28s} {ratio:6.2f}   goal {bounds[rows, classes]:.2f}   {verdict}")
+    return table
+
+
+# The layer of a small language model: 2,048 tokens, vocabulary 128,000.
+LAYER = {"rows": 2048, "width": 512, "vocabulary": 128_000}
+
+
+def run_layer(chunked: bool, queue: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
+    """In a process of its own, because peak memory is a property of a process."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(LAYER["rows"], LAYER["width"], generator=generator).requires_grad_()
+    weight = (0.05 * torch.randn(LAYER["vocabulary"], LAYER["width"], generator=generator)).requires_grad_()
+    labels = torch.randint(0, LAYER["vocabulary"], (LAYER["rows"],), generator=generator)
+    hidden.grad, weight.grad = torch.zeros_like(hidden), torch.zeros_like(weight)  # both ways need these
+    linear, plain = fc.LinearFocalLoss(3.0), fc.FocalLoss(3.0)
+    (hidden[:2] @ weight[:2].T).sum().item()  # wakes up the matrix library
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        loss = linear(hidden, weight, labels) if chunked else plain(hidden @ weight.T, labels)
+        loss.backward()
+        seconds = min(seconds, time.perf_counter() - start)
+        del loss
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    queue.put((seconds, peak / 1024))
+
+
+def compare_layers() -> dict[str, float]:
+    context = multiprocessing.get_context("spawn")
+    figures = {}
+    for name, chunked in (("unchunked", False), ("chunked", True)):
+        queue = context.Queue()
+        process = context.Process(target=run_layer, args=(chunked, queue))
+        process.start()
+        figures[f"{name} seconds"], figures[f"{name} MiB"] = queue.get()
+        process.join()
+    figures["time ratio"] = figures["chunked seconds"] / figures["unchunked seconds"]
+    figures["memory ratio"] = figures["chunked MiB"] / figures["unchunked MiB"]
+    print(f"\nLinearFocalLoss, {LAYER}:")
+    for name in ("unchunked", "chunked"):
+        print(f"  {name:10s} {figures[name + ' seconds']:6.2f} s, peak {figures[name + ' MiB']:7.0f} MiB beyond inputs")
+    print(f"  time {figures['time ratio']:.2f} x (goal 1.30), memory {figures['memory ratio']:.3f} x (goal 0.125)")
+    return figures
+
+
+if __name__ == "__main__":
+    settle_allocator()
+    result = {"seconds per step": compare_losses(), "linear": compare_layers()}
+    print(f"\nWritten to {save('losses', result).relative_to(save('losses', result).parents[2])}")

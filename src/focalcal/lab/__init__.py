@@ -1,0 +1,1 @@
+"""Training runs that show what the losses do."""
