@@ -63,7 +63,7 @@ def test_inverse_focal_gradient_turns_its_sign_just_above_the_limit():
 
 @given(z=st.floats(-700, 700), gamma=GAMMAS)
 def test_value_and_slope_are_the_loss_and_its_derivative_in_the_log_odds(z, gamma):
-    value, slope, _ = focal_value_and_slope(*from_log_odds(torch.tensor([z], dtype=torch.float64)), gamma)
+    value, slope = focal_value_and_slope(*from_log_odds(torch.tensor([z], dtype=torch.float64)), gamma)
     plain = focal_of_log_odds(torch.tensor([z], dtype=torch.float64, requires_grad=True), gamma)
     with mp.workdps(400):
         p, rest = 1 / (1 + mp.exp(-mp.mpf(z))), 1 / (1 + mp.exp(mp.mpf(z)))
@@ -77,9 +77,9 @@ def test_value_and_slope_are_the_loss_and_its_derivative_in_the_log_odds(z, gamm
 def test_a_gamma_tensor_of_both_signs_agrees_with_each_number_alone():
     z = torch.linspace(-30, 30, 61, dtype=torch.float64)
     gamma = torch.where(torch.arange(61) % 2 == 0, 3.0, -1.5).double()
-    value, slope, _ = focal_value_and_slope(*from_log_odds(z), gamma)
+    value, slope = focal_value_and_slope(*from_log_odds(z), gamma)
     for number in (3.0, -1.5):
-        alone_value, alone_slope, _ = focal_value_and_slope(*from_log_odds(z), number)
+        alone_value, alone_slope = focal_value_and_slope(*from_log_odds(z), number)
         assert_close(value[gamma == number], alone_value[gamma == number], rtol=1e-14, atol=0)
         assert_close(slope[gamma == number], alone_slope[gamma == number], rtol=1e-14, atol=0)
 

@@ -21,7 +21,7 @@ def test_gamma_per_sample_follows_equation_2():
     loss = fc.CalFocalLoss(lam=4.0, per_sample=True, num_bins=5)
     loss.update(*predictions())
     p = torch.linspace(0.01, 0.99, 50, dtype=torch.float64)
-    expected = torch.exp(4 * (p - loss.history["accuracy"][0][loss.bin_of(p)]))
+    expected = torch.exp(4 * (p - loss.at(p, loss.history["accuracy"][0])))
     assert_close(loss.gamma_at(p), expected)
 
 

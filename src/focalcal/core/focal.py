@@ -11,13 +11,15 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from focalcal.core.inputs import ArrayLike, require, require_finite, to_tensor
 
-# A gamma for every sample: one number, a tensor that broadcasts, or a rule that reads p.
+# A gamma for every sample: one number, a tensor that broadcasts, or a rule that reads p. A rule with the attribute
+# `takes_arrays` is given numpy arrays on the CPU, where they are faster; `non_negative` promises that no gamma is below 0.
 Gamma: TypeAlias = "float | Tensor | Callable[[Tensor], Tensor]"
 
 # softplus(x) = x to the last bit of float64 from here on: exp(-50) = 2e-22.
@@ -26,6 +28,17 @@ _SOFTPLUS_IS_LINEAR = 50.0
 # Inverse focal loss: 1 + a p log p / (1+p) stays positive for every p only while a < 1 / W(1/e), because
 # -p log p / (1+p) is largest, W(1/e) = 0.27846, at p = W(1/e).
 INVERSE_FOCAL_LIMIT = 3.591121476668622
+
+
+def lookup(p: Any, inner_edges: Tensor, values: Tensor) -> Any:
+    """The value of the bin [lower, upper) in which each p lies, for a tensor or a numpy array of p.
+
+    >>> lookup(torch.tensor([0.1, 0.5, 0.9]), torch.tensor([0.5]), torch.tensor([1.0, 2.0]))
+    tensor([1., 2., 2.])
+    """
+    if isinstance(p, np.ndarray):
+        return values.numpy()[np.searchsorted(inner_edges.numpy(), p, side="right")]
+    return values[torch.bucketize(p, inner_edges, right=True)]
 
 
 def wide_dtype(device: torch.device) -> torch.dtype:
@@ -85,13 +98,11 @@ def focal_of_log_odds(log_odds: Tensor, gamma: float | Tensor) -> Tensor:
     return torch.exp(gamma.abs() * log_base) * cross_entropy
 
 
-def focal_value_and_slope(
-    cross_entropy: Tensor, p: Tensor, not_p: Tensor, gamma: Gamma
-) -> tuple[Tensor, Tensor, float | Tensor]:
-    r"""The loss, its slope $-\ell'(z) = g(p, \gamma)\,(1-p)$ in the log-odds, and the gammas that were used.
+def focal_value_and_slope(cross_entropy: Any, p: Any, not_p: Any, gamma: Any, non_negative: bool = False) -> Any:
+    r"""The loss and its slope $-\ell'(z) = g(p, \gamma)\,(1-p)$ in the log-odds, of tensors or of numpy arrays.
 
-    With $c = -\log p$ (`cross_entropy`): $g\,(1-p) = (1-p)^{\gamma} (1 - p + \gamma p c)$ for focal loss and
-    $(1+p)^{|\gamma|} (1-p) (1 + \gamma p c / (1+p))$ for inverse focal loss; nothing is divided by $1-p$.
+    With $c = -\log p$ (`cross_entropy`) and the base $b$ of the loss: $g\,(1-p) = b^{|\gamma|} (1 - p + \gamma p c\,(1-p)/b)$,
+    where $(1-p)/b$ is 1 for focal loss. `not_p` must not be 0; `non_negative` promises that no gamma is below 0.
 
     Source: [mukhoti2020, Prop. 1].
 
@@ -99,18 +110,13 @@ def focal_value_and_slope(
     >>> focal_value_and_slope(-half.log(), half, half, gamma=0.0)[1]  # cross-entropy: 1 - p
     tensor([0.5000])
     """
-    if callable(gamma):
-        gamma = gamma(p)
-    if not isinstance(gamma, Tensor) and gamma >= 0:
+    if non_negative or (isinstance(gamma, float) and gamma >= 0):
         factor = not_p**gamma
-        return factor * cross_entropy, torch.addcmul(not_p, p, cross_entropy, value=gamma).mul_(factor), gamma
-    gamma = torch.as_tensor(gamma, dtype=p.dtype, device=p.device)
-    inverse = gamma < 0
-    one_plus_p = 1 + p
-    factor = torch.where(inverse, one_plus_p, not_p).pow_(gamma.abs())
-    steepness = gamma * p * cross_entropy
-    slope = not_p + torch.where(inverse, steepness * not_p / one_plus_p, steepness)
-    return factor * cross_entropy, slope.mul_(factor), gamma
+        return factor * cross_entropy, factor * (not_p + gamma * p * cross_entropy)
+    where = torch.where if isinstance(p, Tensor) else np.where
+    base = where(gamma < 0, 1 + p, not_p) if not isinstance(gamma, float) else 1 + p
+    factor = base ** abs(gamma)
+    return factor * cross_entropy, factor * not_p * (1 + gamma * p * cross_entropy / base)
 
 
 def from_log_odds(log_odds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,7 +126,8 @@ def from_log_odds(log_odds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     (tensor([0.6931]), tensor([0.5000]), tensor([0.5000]))
     """
     cross_entropy = F.softplus(-log_odds, threshold=_SOFTPLUS_IS_LINEAR)
-    return cross_entropy, torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
+    not_p = torch.sigmoid(-log_odds).clamp_min_(torch.finfo(log_odds.dtype).tiny)
+    return cross_entropy, torch.sigmoid(log_odds), not_p
 
 
 class _FocalOfLogOdds(torch.autograd.Function):
@@ -128,7 +135,9 @@ class _FocalOfLogOdds(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, log_odds: Tensor, gamma: Gamma) -> Tensor:
-        value, slope, ctx.gamma = focal_value_and_slope(*from_log_odds(log_odds), gamma)
+        terms = from_log_odds(log_odds)
+        ctx.gamma = gamma(terms[1]) if callable(gamma) else gamma
+        value, slope = focal_value_and_slope(*terms, ctx.gamma)
         ctx.save_for_backward(log_odds, slope)
         return value
 

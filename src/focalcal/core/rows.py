@@ -6,14 +6,16 @@ $z = x_y - \mathrm{logsumexp}_{j \ne y} x_j$, and with the slope $c = g(p, \gamm
 $$ \partial \ell / \partial x = g\,(\mathrm{softmax}(x) - \mathrm{onehot}(y)) = c\,(o - \mathrm{onehot}(y)). $$
 
 So one softmax serves value and gradient, and $1-p$ never comes from a subtraction: it is exact at p = 1 - 1e-300.
-Only the (N, K) part runs in the logits' precision; everything per row runs in float64.
+Only the (N, K) part runs in the logits' precision; everything per row runs in float64, on the CPU in numpy.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +28,7 @@ from focalcal.core.focal import (
     wide_dtype,
 )
 
-# Up to this many logits on the CPU the time goes into calling torch, not into arithmetic: float64 throughout, few calls.
+# Up to this many logits on the CPU the time goes into calls, not into arithmetic: float64 throughout, few calls.
 _SMALL = 1 << 16
 # Larger float32 inputs on the CPU are taken in blocks of rows of this many logits, whose temporaries stay in cache and
 # are reused by the allocator: a fresh 262 MB temporary costs 65 ms of page faults here, more than its softmax.
@@ -68,74 +70,106 @@ def all_log_odds(logits: Tensor) -> Tensor:
 
 
 # Of a batch of rows: values (N, K) proportional to the other classes' probabilities, fresh memory, with anything at the
-# label; then (N, 1) each: their sum, -log p, p and 1 - p of the label.
-_Rows: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+# label; then per row: their sum, and -log p, p and 1 - p of the label. On the CPU the latter four are numpy arrays (N,),
+# because a call of numpy costs a third of a call of torch; elsewhere they are tensors (N, 1).
+_Rows: TypeAlias = tuple[Tensor, Any, Any, Any, Any]
 
 
-def _exact_rows(logits: Tensor, index: Tensor) -> _Rows:
+def _exact_rows(logits: Tensor, labels: Tensor) -> _Rows:
     """Any device, any dtype, any finite logits."""
-    wide = wide_dtype(logits.device)
+    wide, index = wide_dtype(logits.device), labels.unsqueeze(1)
     true = logits.gather(1, index).to(wide)
     shares = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True).scatter_(1, index, float("-inf"))
     best = shares.amax(1, keepdim=True)
     total = shares.sub_(best).exp_().sum(1, keepdim=True).to(wide)
-    return shares, total, *from_log_odds((true - best.to(wide)) - torch.log(total))
+    terms = (total, *from_log_odds((true - best.to(wide)) - torch.log(total)))
+    return shares, *(term.squeeze(1).numpy() if term.device.type == "cpu" else term for term in terms)
 
 
-def _small_rows(logits: Tensor, index: Tensor) -> _Rows:
-    """A small batch on the CPU in few calls: the odds against the label, unless they overflow (then -log p is inf)."""
+def _small_rows(logits: Tensor, labels: Tensor) -> _Rows:
+    """A small batch on the CPU: the odds against the label, unless they overflow (then -log p is inf or NaN)."""
     shares = logits.to(torch.float64, copy=True)
-    shares.sub_(shares.gather(1, index)).exp_().scatter_(1, index, _TINIEST)
-    against = shares.sum(1, keepdim=True)
-    p = (against + 1).reciprocal_()
-    return shares, against, torch.log1p(against), p, against * p
+    odds, true = shares.numpy(), _true_entries(labels)
+    if true[1].min() < 0:  # numpy would count from the end
+        raise IndexError("negative label")
+    with np.errstate(over="ignore", invalid="ignore"):
+        odds -= odds[true][:, None]
+        np.exp(odds, out=odds)
+        odds[true] = _TINIEST
+        against = odds.sum(1)
+        p = 1 / (against + 1)
+        return shares, against, np.log1p(against), p, against * p
 
 
-def _blocked_rows(logits: Tensor, index: Tensor) -> _Rows:
+def _blocked_rows(logits: Tensor, labels: Tensor) -> _Rows:
     """Many float32 logits on the CPU, in one pass through memory.
 
     1 - p is the sum of the other classes' float32 probabilities: a row's loss is then right to
     (1 + gamma) |log(1-p)| half-ulps of float32, which is 2e-6 for losses down to 1e-14.
     """
-    rows, num_classes = logits.shape
+    (rows, num_classes), index = logits.shape, labels.unsqueeze(1)
     step = rows if logits.numel() <= _WHOLE else max(1, _BLOCK // num_classes)
     shares = torch.empty(logits.shape, dtype=torch.float32)
-    p, not_p = torch.empty((rows, 1)), torch.empty((rows, 1))
+    held = torch.empty((2, rows, 1))
     for start in range(0, rows, step):
         block = slice(start, start + step)
         share = torch.softmax(logits[block].float(), 1, out=shares[block])
-        torch.gather(share, 1, index[block], out=p[block])
+        torch.gather(share, 1, index[block], out=held[0, block])
         share.scatter_(1, index[block], 0.0)
-        torch.sum(share, 1, keepdim=True, out=not_p[block])
-    lost = p.squeeze(1) < _TINY
+        torch.sum(share, 1, keepdim=True, out=held[1, block])
+    p, total = np.maximum(held.squeeze(2).numpy().astype(np.float64), [[_TINIEST], [_TINY]])
     # Odds, because softmax's own float32 sum is off by 1e-5 for 50,000 classes and cancels in them.
-    total = not_p.clamp_min_(_TINY).double()
-    against = total / p.double().clamp_min_(_TINIEST)
-    cross_entropy, p = torch.log1p(against), (against + 1).reciprocal_()
-    if lost.any():
-        cross_entropy[lost] = from_log_odds(log_odds(logits[lost].double(), index[lost].squeeze(1)))[0]
+    against = total / p
+    cross_entropy = np.log1p(against)
+    if p.min() < _TINY:
+        lost = torch.from_numpy(p < _TINY)
+        exact = from_log_odds(log_odds(logits[lost].double(), labels[lost]))[0]
+        cross_entropy[lost.numpy()] = exact.squeeze(1).numpy()
+    p = 1 / (against + 1)
     return shares, total, cross_entropy, p, against * p
 
 
-def _value_and_slope(
-    logits: Tensor, index: Tensor, gamma: Gamma, row_weight: Tensor | float
-) -> tuple[Tensor, Tensor, Tensor, Tensor, float | Tensor]:
-    """Each row's weighted loss (N, 1); the other classes' shares (N, K) and their sum; the slope; the gammas used."""
-    if logits.device.type == "cpu" and logits.numel() <= _SMALL:
-        shares, total, *terms = _small_rows(logits, index)
-        value, slope, used = focal_value_and_slope(*terms, gamma)
-        value = value * row_weight
-        if math.isfinite(value.sum().item()):
-            return value, shares, total, slope, used
-    blocked = logits.device.type == "cpu" and logits.numel() > _SMALL and logits.dtype != torch.float64
-    shares, total, *terms = _blocked_rows(logits, index) if blocked else _exact_rows(logits, index)
-    value, slope, used = focal_value_and_slope(*terms, gamma)
-    return value * row_weight, shares, total, slope, used
+def _rows(logits: Tensor, labels: Tensor) -> _Rows:
+    if logits.device.type != "cpu" or logits.dtype == torch.float64:
+        return _exact_rows(logits, labels)
+    if logits.numel() > _SMALL:
+        return _blocked_rows(logits, labels)
+    return _exact_rows(logits.double(), labels)
 
 
-def _gradient_(shares: Tensor, total: Tensor, slope: Tensor, index: Tensor) -> Tensor:
+def _true_entries(labels: Tensor) -> tuple[Any, Any]:
+    """Where the labelled entries of (N, K) are, for numpy."""
+    classes = labels.numpy()
+    return np.arange(classes.shape[0]), classes
+
+
+def _value_and_slope(terms: Sequence[Any], gamma: Gamma) -> tuple[Any, Any, float | Tensor]:
+    """`focal_value_and_slope` of the rows, and the gammas that were used, as a number or a tensor (N, 1)."""
+    non_negative = getattr(gamma, "non_negative", False)
+    on_cpu = isinstance(terms[1], np.ndarray)
+    if callable(gamma):
+        as_array = on_cpu and getattr(gamma, "takes_arrays", False)
+        gamma = gamma(terms[1] if as_array or not on_cpu else torch.from_numpy(terms[1]))
+    elif not isinstance(gamma, Tensor):
+        gamma = float(gamma)
+    if on_cpu and isinstance(gamma, Tensor):
+        gamma = gamma.numpy().reshape(-1)
+    value, slope = focal_value_and_slope(*terms, gamma, non_negative)
+    return value, slope, torch.from_numpy(gamma).unsqueeze(1) if isinstance(gamma, np.ndarray) else gamma
+
+
+def _gradient_(shares: Tensor, total: Any, slope: Any, labels: Tensor) -> Tensor:
     """slope * (o - onehot), in the memory of `shares`."""
-    return shares.mul_((slope / total).to(shares.dtype)).scatter_(1, index, slope.neg().to(shares.dtype))
+    if isinstance(slope, Tensor):
+        share = (slope / total).to(shares.dtype)
+        return shares.mul_(share).scatter_(1, labels.unsqueeze(1), slope.neg().to(shares.dtype))
+    if shares.numel() > _SMALL:  # torch has more threads
+        columns = torch.from_numpy(np.stack([slope / total, -slope]).astype(shares.numpy().dtype)).unsqueeze(2)
+        return shares.mul_(columns[0]).scatter_(1, labels.unsqueeze(1), columns[1])
+    values = shares.numpy()
+    values *= (slope / total)[:, None]
+    values[_true_entries(labels)] = -slope
+    return shares
 
 
 class _FocalRows(torch.autograd.Function):
@@ -145,33 +179,56 @@ class _FocalRows(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, labels: Tensor, gamma: Gamma, row_weight: Tensor | float, summed: bool
     ) -> Tensor:
-        value, shares, total, slope, used = _value_and_slope(logits, labels.unsqueeze(1), gamma, row_weight)
+        small = logits.device.type == "cpu" and logits.numel() <= _SMALL
+        if small:
+            shares, total, *terms = _small_rows(logits.detach(), labels)
+            small = math.isfinite(terms[0].sum())  # -log p
+        if not small:  # or beyond the range of exp
+            shares, total, *terms = _rows(logits.detach(), labels)
+        value, slope, used = _value_and_slope(terms, gamma)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, labels)
-            ctx.shares, ctx.total, ctx.slope = shares, total, slope
+            ctx.shares, ctx.total, ctx.slope, ctx.small = shares, total, slope, small
             ctx.gamma, ctx.row_weight, ctx.summed = used, row_weight, summed
-        return _finish(value, summed, logits.dtype)
+        return _finish(value, row_weight, summed, logits.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         logits, labels = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: a gradient that can be differentiated again
-            value = focal_of_log_odds(log_odds(logits, labels), ctx.gamma) * ctx.row_weight
-            value = _finish(value, ctx.summed, logits.dtype)
+            value = focal_of_log_odds(log_odds(logits, labels), ctx.gamma)
+            value = _finish(value, ctx.row_weight, ctx.summed, logits.dtype)
             return torch.autograd.grad(value, logits, grad, create_graph=True)[0], None, None, None, None
-        index = labels.unsqueeze(1)
         shares, ctx.shares = ctx.shares, None  # used up in place; a second backward pass makes it anew
         if shares is None:
-            _, shares, ctx.total, ctx.slope, _ = _value_and_slope(logits, index, ctx.gamma, 1.0)
-        slope = ctx.slope * ((grad if ctx.summed else grad.unsqueeze(1)) * ctx.row_weight)
-        return _gradient_(shares, ctx.total, slope, index), None, None, None, None
+            shares = (_small_rows if ctx.small else _rows)(logits.detach(), labels)[0]
+        weight = ctx.row_weight
+        if isinstance(ctx.slope, Tensor):
+            slope = ctx.slope * (grad if ctx.summed else grad.unsqueeze(1)) * weight
+        else:
+            weight = weight.squeeze(1).numpy() if isinstance(weight, Tensor) else weight
+            slope = ctx.slope * ((grad.item() if ctx.summed else grad.double().numpy()) * weight)
+        return _gradient_(shares, ctx.total, slope, labels), None, None, None, None
 
 
-def _finish(value: Tensor, summed: bool, dtype: torch.dtype) -> Tensor:
-    """The weighted rows (N, 1) as the caller wants them; weights come before the sum, so that a mean cannot overflow."""
+def _finish(value: Any, row_weight: Tensor | float, summed: bool, dtype: torch.dtype) -> Tensor:
+    """The weighted rows, summed or not, as a loss of logits of that dtype; at most its largest finite number.
+
+    Weights come before the sum, so that a mean of huge losses stays finite.
+    """
     dtype = torch.promote_types(dtype, torch.float32)
-    value = value.sum() if summed else value.squeeze(1)
-    return value if value.dtype == dtype else value.to(dtype).clamp(max=torch.finfo(dtype).max)
+    if isinstance(value, Tensor):
+        value = value * row_weight
+        value = value.sum() if summed else value.squeeze(1)
+        return value.to(dtype).clamp(max=torch.finfo(dtype).max)
+    value = value * (row_weight.squeeze(1).numpy() if isinstance(row_weight, Tensor) else row_weight)
+    if summed:
+        total = float(value.sum())
+        return torch.tensor(min(total, _LARGEST[dtype]), dtype=dtype)
+    return torch.from_numpy(value).to(dtype).clamp_(max=_LARGEST[dtype])
+
+
+_LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.float64)}
 
 
 def focal_rows(
@@ -188,13 +245,13 @@ def focal_rows(
     if plain_autograd():
         odds = log_odds(logits, labels)
         gamma = gamma(torch.sigmoid(odds.detach())) if callable(gamma) else gamma
-        return _finish(focal_of_log_odds(odds, gamma) * row_weight, summed, logits.dtype)
+        return _finish(focal_of_log_odds(odds, gamma), row_weight, summed, logits.dtype)
     result: Tensor = _FocalRows.apply(logits, labels, gamma, row_weight, summed)
     return result
 
 
 def rows_value_and_gradient(
-    logits: Tensor, labels: Tensor, gamma: Gamma, row_weight: Tensor | float
+    logits: Tensor, labels: Tensor, gamma: Gamma, row_weight: float
 ) -> tuple[Tensor, Tensor]:
     """The weighted sum of the rows' losses and its gradient, for callers that fuse the layer below.
 
@@ -202,6 +259,7 @@ def rows_value_and_gradient(
     >>> gradient
     tensor([[-0.5000,  0.5000]])
     """
-    index = labels.unsqueeze(1)
-    value, shares, total, slope, _ = _value_and_slope(logits, index, gamma, row_weight)
-    return value.sum(), _gradient_(shares, total, slope * row_weight, index).to(logits.dtype)
+    shares, total, *terms = _rows(logits, labels)
+    value, slope, _ = _value_and_slope(terms, gamma)
+    loss = _finish(value, row_weight, True, torch.float64)
+    return loss, _gradient_(shares, total, slope * row_weight, labels).to(logits.dtype)

@@ -102,8 +102,9 @@ def _nearest_temperature(gamma: float, num_classes: int) -> float:
     def worst_difference(log_inverse: float) -> float:
         return float((_level_probs(math.exp(log_inverse) * logits, counts) - target).abs().max())
 
-    # 1/T is at most gamma + 1 (Prop. 3, reached for K = 2) and falls with K; for gamma < 0 it is at least gamma + 1.
-    low, high = sorted((0.0, math.log1p(gamma)))
+    # 1/T is at most gamma + 1 (Prop. 3, reached for K = 2) and falls with K. For gamma < 0 it is at least gamma + 1, and
+    # below -0.9 it may exceed 1: there the map is sharp around 1/2 and soft at the ends.
+    low, high = (0.0, math.log1p(gamma)) if gamma > 0 else (math.log1p(gamma), 0.5)
     grid = np.linspace(low, high, 33)
     best = int(np.argmin([worst_difference(point) for point in grid]))
     bracket = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]

@@ -48,7 +48,8 @@ class AdaFocalLoss(ValidationBinsLoss):
         switch_at: $S_{th}$, the size of gamma below which focal and inverse focal loss are exchanged.
         options: weight, ignore_index, label_smoothing, reduction, validate, as in `focal_loss`.
 
-    Source: [ghosh2022, Eq. 5 and Algorithm 1]. Differs: the least confident validation row counts, as it does not in the
+    Source: [ghosh2022, Eq. 5 and Algorithm 1]. Differs: a p exactly on an edge belongs to the bin above it, as in the
+    released code; the least confident validation row counts, as it does not in the
     released code, and a bin of zero width (tied confidences) learns from the rows at its value.
 
     >>> loss = AdaFocalLoss(num_bins=2)
@@ -78,9 +79,9 @@ class AdaFocalLoss(ValidationBinsLoss):
         self.gamma_init, self.gamma_max, self.gamma_min, self.switch_at = gamma_init, gamma_max, gamma_min, switch_at
         self.register_buffer("gamma", torch.full((num_bins,), float(gamma_init), dtype=torch.float64))
 
-    def gamma_at(self, p: Tensor) -> Tensor:
-        """The gamma of a training sample whose true class has probability `p`."""
-        return self.gamma[self.bin_of(p)]
+    def gamma_at(self, p: Any) -> Any:
+        """The gamma of a training sample whose true class has probability `p`, for a tensor or an array of them."""
+        return self.at(p, self.gamma)
 
     def _learn(self, bins: Bins) -> Tensor:
         gamma = next_gamma(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,11 +47,11 @@ class CalFocalLoss(ValidationBinsLoss):
         self.register_buffer("confidence", (edges[1:] + edges[:-1]) / 2)
         self.register_buffer("accuracy", (edges[1:] + edges[:-1]) / 2)
 
-    def gamma_at(self, p: Tensor) -> Tensor:
-        """The gamma of a training sample whose true class has probability `p`."""
-        bin_index = self.bin_of(p)
-        confidence = p if self.per_sample else self.confidence[bin_index]
-        return torch.exp(self.lam * (confidence - self.accuracy[bin_index]))
+    def gamma_at(self, p: Any) -> Any:
+        """The gamma of a training sample whose true class has probability `p`, for a tensor or an array of them."""
+        confidence = p if self.per_sample else self.at(p, self.confidence)
+        exp = torch.exp if isinstance(p, Tensor) else np.exp
+        return exp(self.lam * (confidence - self.at(p, self.accuracy)))
 
     def _learn(self, bins: Bins) -> Tensor:
         self.confidence.copy_(bins.confidence)

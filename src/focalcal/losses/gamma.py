@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,6 +33,8 @@ class StepGamma(nn.Module):
     tensor([5., 3., 3.])
     """
 
+    takes_arrays = True
+
     def __init__(self, thresholds: Sequence[float], gammas: Sequence[float]) -> None:
         super().__init__()
         self.thresholds, self.gammas = tuple(map(float, thresholds)), tuple(map(float, gammas))
@@ -45,6 +48,7 @@ class StepGamma(nn.Module):
         )
         for gamma in self.gammas:
             check_gamma(gamma)
+        self.non_negative = min(self.gammas) >= 0  # spares the loss a look at the sign of every sample
 
     @classmethod
     def lambert(cls, p0: Sequence[float] = (0.2, 0.25)) -> StepGamma:
@@ -57,8 +61,10 @@ class StepGamma(nn.Module):
         """
         return cls(thresholds=list(p0)[:-1], gammas=[gamma_star(p) for p in p0])
 
-    def forward(self, p: Tensor) -> Tensor:
-        """The gamma of each probability, in the shape of `p`."""
+    def forward(self, p: Any) -> Any:
+        """The gamma of each probability, in the shape of `p`, a tensor or an array."""
+        if isinstance(p, np.ndarray):
+            return np.take(self.gammas, np.searchsorted(self.thresholds, p, side="right"))
         gamma = torch.full_like(p, self.gammas[-1])
         for threshold, value in zip(reversed(self.thresholds), reversed(self.gammas[:-1]), strict=True):
             gamma = gamma.masked_fill_(p < threshold, value)

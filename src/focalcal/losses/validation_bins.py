@@ -10,13 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.core.binning import Bins, bin_predictions, equal_width_edges
-from focalcal.core.focal import wide_dtype
+from focalcal.core.focal import lookup, wide_dtype
 from focalcal.core.inputs import require, require_finite, require_label_range, require_labels, require_logits
 from focalcal.core.rows import log_odds
 from focalcal.losses.focal import Reduction, focal_loss
 
 # The columns of `history`, per update and bin.
 HISTORY_FIELDS = ("gamma", "lower_edge", "upper_edge", "confidence", "accuracy", "count")
+
+
+class _BinRule:
+    """The gamma rule of a loss, as `focal_loss` wants it."""
+
+    takes_arrays = True
+
+    def __init__(self, loss: ValidationBinsLoss) -> None:
+        self.loss = loss
+
+    def __call__(self, p: Any) -> Any:
+        return self.loss.gamma_at(p)
 
 
 class ValidationBinsLoss(nn.Module):
@@ -55,10 +67,11 @@ class ValidationBinsLoss(nn.Module):
         self.register_buffer("edges", equal_width_edges(num_bins))
         self._pending: list[Tensor] = []
         self._history: list[Tensor] = []
+        self._rule = _BinRule(self)
 
     @abstractmethod
-    def gamma_at(self, p: Tensor) -> Tensor:
-        """The gamma of a training sample whose true class has probability `p`."""
+    def gamma_at(self, p: Any) -> Any:
+        """The gamma of a training sample whose true class has probability `p`, for a tensor or an array of them."""
 
     @abstractmethod
     def _learn(self, bins: Bins) -> Tensor:
@@ -69,7 +82,7 @@ class ValidationBinsLoss(nn.Module):
         return focal_loss(
             logits,
             labels,
-            gamma=self.gamma_at,
+            gamma=self._rule,
             weight=self.weight,
             ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing,
@@ -77,9 +90,9 @@ class ValidationBinsLoss(nn.Module):
             validate=self.validate,
         )
 
-    def bin_of(self, p: Tensor) -> Tensor:
-        """The bin in which `p` lies, [lower, upper); beyond the outer edges, the outer bins."""
-        return torch.bucketize(p, self.edges[1:-1].contiguous(), right=True)
+    def at(self, p: Any, values: Tensor) -> Any:
+        """The value of the bin in which `p` lies, [lower, upper); beyond the outer edges, that of the outer bin."""
+        return lookup(p, self.edges[1:-1], values)
 
     @torch.no_grad()
     def accumulate(self, val_logits: Tensor, val_labels: Tensor) -> None:
