@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from focalcal import papers
     from focalcal.core.focal import confidence_thresholds, gamma_star, gradient_ratio
     from focalcal.core.maps import focal_map, focal_map_inverse, focal_minimizer, proper_focal_loss
-    from focalcal.core.temperature import nearest_temperature, optimal_temperature, suggest_gamma, temperature_bounds
+    from focalcal.core.temperature import (
+        nearest_temperature,
+        optimal_temperature,
+        suggest_gamma,
+        temperature_bounds,
+    )
     from focalcal.errors import FocalCalError, InputError
     from focalcal.losses import (
         AdaFocalLoss,

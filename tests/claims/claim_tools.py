@@ -111,9 +111,7 @@ def minimise_risk(posterior, gamma, start=None):
         q = softmax(logits)
         slope = posterior * (gamma * (1 - q) ** (gamma - 1) * np.log(q) - (1 - q) ** gamma / q)
         value = risk(q, posterior, gamma)
-        return np.log(value), q * (
-            slope - (q * slope).sum()
-        ) / value  # the log, as a large gamma makes risks tiny
+        return np.log(value), q * (slope - (q * slope).sum()) / value  # the log, as a large gamma makes risks tiny
 
     options = {"ftol": 1e-16, "gtol": 1e-13, "maxiter": 5000, "maxcor": 50}
     start = np.log(posterior if start is None else start)

@@ -63,9 +63,7 @@ def test_thm3_focal_risk_minimiser_gives_the_bayes_classifier(num_classes, gamma
 @pytest.mark.parametrize(("num_classes", "gamma"), MINIMISED)
 def test_sec3_focal_risk_minimiser_keeps_the_order_of_the_classes(num_classes, gamma):
     # Steps that descent resolves: at least half of the smallest entry.
-    posterior = np.arange(1, num_classes + 1) + np.random.default_rng(num_classes).uniform(
-        0, 0.5, num_classes
-    )
+    posterior = np.arange(1, num_classes + 1) + np.random.default_rng(num_classes).uniform(0, 0.5, num_classes)
     posterior /= posterior.sum()
     assert (np.diff(minimise_risk(posterior, gamma)) > 0).all()
     for any_gamma in (*GAMMAS, gamma):
@@ -118,9 +116,7 @@ def test_prop6_distributions_uniform_on_some_classes_are_their_own_posterior(num
 @claim("charoenphakdee2021.eq10")
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_eq10_phi_is_the_gradient_ratio_of_mukhoti2020(gamma):
-    v = np.concatenate(
-        [np.geomspace(1e-15, 1e-3, 40), np.linspace(0.01, 0.99, 99), 1 - np.geomspace(1e-6, 1e-3, 9)]
-    )
+    v = np.concatenate([np.geomspace(1e-15, 1e-3, 40), np.linspace(0.01, 0.99, 99), 1 - np.geomspace(1e-6, 1e-3, 9)])
     with mpmath.workdps(40):
         exact = [float(exact_g(p, gamma)) for p in v]
     assert fc.gradient_ratio(v, gamma) == pytest.approx(exact, rel=1e-12)
@@ -179,9 +175,7 @@ def test_thm8_2_minimiser_is_over_confident_up_to_tau_oc():
     low = [row for row in posteriors(100, 60, seed=8) if 0.03 < row.max() < 0.11]
     assert len(low) > 10
     for posterior in low:
-        assert (
-            posterior.max() + 1e-4 < minimise_risk(posterior, 1.0).max() <= fc.confidence_thresholds(1.0)[0]
-        )
+        assert posterior.max() + 1e-4 < minimise_risk(posterior, 1.0).max() <= fc.confidence_thresholds(1.0)[0]
 
 
 @claim("charoenphakdee2021.thm8.3")
@@ -403,9 +397,7 @@ def test_sec63_one_temperature_cannot_recover_the_posterior_in_general():
         second = math.log(posterior[1] / posterior[2]) / math.log(0.3 / 0.1)
         assert first > second + 0.1
         missed = minimize_scalar(
-            lambda inverse, posterior=posterior: np.abs(
-                softmax(inverse * np.log(minimiser)) - posterior
-            ).max(),
+            lambda inverse, posterior=posterior: np.abs(softmax(inverse * np.log(minimiser)) - posterior).max(),
             bounds=(0.5, 10),
             method="bounded",
         ).fun

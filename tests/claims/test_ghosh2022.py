@@ -178,9 +178,7 @@ def test_sec51_calfocal_stays_put_at_a_constant_error_while_adafocal_grows():
         for _ in range(5):
             loss.update(*validation(0.9, 0.7))
     assert calfocal.history["gamma"].flatten().tolist() == pytest.approx([math.exp(0.4)] * 5)
-    assert adafocal.history["gamma"].flatten().tolist() == pytest.approx(
-        [math.exp(0.4 * t) for t in range(1, 6)]
-    )
+    assert adafocal.history["gamma"].flatten().tolist() == pytest.approx([math.exp(0.4 * t) for t in range(1, 6)])
 
 
 @claim("ghosh2022.eq4")
@@ -189,9 +187,7 @@ def test_eq4_adafocal_gamma_is_the_first_gamma_times_the_exponential_of_all_erro
     for lam in (1.0, 3.0):
         gamma = torch.tensor([2.0, 5.0], dtype=torch.float64)
         for error in errors:
-            gamma = next_gamma(
-                gamma, torch.tensor([error, error]), lam=lam, switch_at=1e-9, bounds=(-2.0, 1e9)
-            )
+            gamma = next_gamma(gamma, torch.tensor([error, error]), lam=lam, switch_at=1e-9, bounds=(-2.0, 1e9))
         assert gamma.numpy() == pytest.approx(np.array([2, 5]) * math.exp(lam * errors.sum()), rel=1e-12)
 
     def errors_needed(step, reached):
@@ -261,9 +257,7 @@ def test_eq5_adafocal_loss_is_focal_for_positive_and_inverse_focal_for_negative_
 def test_algorithm1_lines_2_and_3_start_from_equal_width_bins_with_gamma_1(num_bins):
     loss = fc.AdaFocalLoss(num_bins=num_bins, reduction="none")
     assert loss.edges.tolist() == [i / num_bins for i in range(num_bins + 1)]
-    loss.gamma.copy_(
-        torch.arange(1.0, num_bins + 1)
-    )  # a different gamma in every bin shows where samples fall
+    loss.gamma.copy_(torch.arange(1.0, num_bins + 1))  # a different gamma in every bin shows where samples fall
     centres = (torch.arange(num_bins, dtype=torch.float64) + 0.5) / num_bins
     assert loss.gamma_at(centres).tolist() == list(range(1, num_bins + 1))
     fresh = fc.AdaFocalLoss(num_bins=num_bins, reduction="none")
@@ -324,9 +318,7 @@ def steps_agree(gammas, switch_at, bounds):
         ours = next_gamma(
             torch.tensor(gammas), torch.tensor(errors), lam=lam, switch_at=switch_at, bounds=bounds
         ).tolist()
-        printed = [
-            algorithm1_step(g, e, lam, *bounds, switch_at) for g, e in zip(gammas, errors, strict=True)
-        ]
+        printed = [algorithm1_step(g, e, lam, *bounds, switch_at) for g, e in zip(gammas, errors, strict=True)]
         assert ours == pytest.approx(printed, rel=1e-13)
     return np.array(printed)
 
@@ -374,9 +366,7 @@ def test_sec6_adafocal_switches_to_inverse_focal_loss_at_0_2_or_at_0_5():
     # Underconfident by 0.4: gamma is exp(-0.4 t), below 0.5 from t = 2 and below 0.2 from t = 5 on.
     assert after_updates(fc.AdaFocalLoss(num_bins=1), 0.55, 0.95, 4) == pytest.approx(math.exp(-1.6))
     assert after_updates(fc.AdaFocalLoss(num_bins=1), 0.55, 0.95, 5) == -0.2
-    assert after_updates(fc.AdaFocalLoss(num_bins=1, switch_at=0.5), 0.55, 0.95, 1) == pytest.approx(
-        math.exp(-0.4)
-    )
+    assert after_updates(fc.AdaFocalLoss(num_bins=1, switch_at=0.5), 0.55, 0.95, 1) == pytest.approx(math.exp(-0.4))
     assert after_updates(fc.AdaFocalLoss(num_bins=1, switch_at=0.5), 0.55, 0.95, 2) == -0.5
 
 
@@ -426,9 +416,7 @@ def test_sec6_temperature_grid_of_100_points_finds_the_temperature_of_least_equa
         predicted = logits.argmax(1)
         confidence = softmax(logits / temperature)[np.arange(600), predicted]
         right = softmax(logits / truth)[np.arange(600), predicted]
-        return calibration_error(
-            bin_predictions(torch.tensor(confidence), torch.tensor(right), edges="equal_mass")
-        )
+        return calibration_error(bin_predictions(torch.tensor(confidence), torch.tensor(right), edges="equal_mass"))
 
     for truth in (0.4, 1.0, 2.5, 7.3):
         errors = [ece(temperature, truth) for temperature in grid]

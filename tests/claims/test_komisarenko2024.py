@@ -35,9 +35,7 @@ GAMMA_EV = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 
 def printed_binary_map(q, gamma):
     """p(q) of Prop. 2."""
-    return 1 / (
-        1 + ((1 - q) / q) ** gamma * ((1 - q) - gamma * q * np.log(q)) / (q - gamma * (1 - q) * np.log(1 - q))
-    )
+    return 1 / (1 + ((1 - q) / q) ** gamma * ((1 - q) - gamma * q * np.log(q)) / (q - gamma * (1 - q) * np.log(1 - q)))
 
 
 def printed_map(q, gamma):
@@ -90,9 +88,7 @@ def test_prop1_focal_loss_is_convex_in_the_prediction(num_classes):
     for gamma in (0.0, *GAMMAS):
         for share in (0.1, 0.5, 0.9):
             between = expected_loss(share * one + (1 - share) * other, target, gamma)
-            ends = share * expected_loss(one, target, gamma) + (1 - share) * expected_loss(
-                other, target, gamma
-            )
+            ends = share * expected_loss(one, target, gamma) + (1 - share) * expected_loss(other, target, gamma)
             assert (between <= ends * (1 + 1e-9)).all()
         assert (np.diff(loss_at(np.linspace(0.001, 0.999, 999), gamma), 2) > -1e-15).all()
 
@@ -304,9 +300,7 @@ def test_sec32_largest_binary_difference_is_0_0012():
     # Printed: below 1e-3. So it is outside 0.22 < gamma < 0.78 ...
     assert [gamma for gamma in gammas if errors[gamma] >= 1e-3] == [0.25, 0.45, 0.75]
     # ... and the line 0.95 gamma + 0.85 is worse than the best temperature by far.
-    on_line = {
-        gamma: worst_difference(1 / (0.95 * gamma + 0.85), gamma, rows) for gamma in (0.1, 0.5, 1.0, 3.0)
-    }
+    on_line = {gamma: worst_difference(1 / (0.95 * gamma + 0.85), gamma, rows) for gamma in (0.1, 0.5, 1.0, 3.0)}
     assert on_line == pytest.approx({0.1: 0.0273, 0.5: 0.0066, 1.0: 0.0031, 3.0: 0.0047}, abs=1e-4)
 
 
@@ -332,9 +326,7 @@ def test_prop4_multiclass_focal_loss_is_a_proper_loss_after_a_bijection(num_clas
         mapped = fc.focal_map(rows, gamma)
         np.testing.assert_allclose(mapped, printed_map(rows, gamma), rtol=0, atol=1e-8)
         np.testing.assert_allclose(fc.focal_map_inverse(mapped, gamma), rows, rtol=0, atol=1e-6)
-        np.testing.assert_allclose(
-            fc.focal_map(fc.focal_map_inverse(rows, gamma), gamma), rows, rtol=0, atol=1e-9
-        )
+        np.testing.assert_allclose(fc.focal_map(fc.focal_map_inverse(rows, gamma), gamma), rows, rtol=0, atol=1e-9)
     # Proper: of any predictions, the truth has the least risk.
     if num_classes <= 10:
         for gamma in (0.5, 3.0):
@@ -404,17 +396,13 @@ def test_prop5_focal_map_raises_the_largest_probability_only_if_it_is_large_or_c
             assert (fc.focal_map(rows, gamma).max(1) >= rows.max(1) - 1e-15).all()
         threshold = fc.confidence_thresholds(gamma)[1]
         for num_classes in (4, 10, 100, 1000):
-            rows = np.concatenate(
-                [distributions(num_classes, 200), one_above_equals([threshold, 0.6], num_classes)]
-            )
+            rows = np.concatenate([distributions(num_classes, 200), one_above_equals([threshold, 0.6], num_classes)])
             rows = rows[rows.max(1) >= threshold]
             assert (fc.focal_map(rows, gamma).max(1) >= rows.max(1) - 1e-15).all()
 
 
 @claim("komisarenko2024.prop5.lemma", holds=False)
-@pytest.mark.parametrize(
-    ("gamma", "inflection"), [(0.5, 0.0974), (1.0, 0.0805), (3.0, 0.0492), (5.0, 0.0361)]
-)
+@pytest.mark.parametrize(("gamma", "inflection"), [(0.5, 0.0974), (1.0, 0.0805), (3.0, 0.0492), (5.0, 0.0361)])
 def test_app_a5_reciprocal_slope_is_convex_near_0_and_concave_after_it(gamma, inflection):
     q = np.linspace(0, 0.99, 9901)[1:]
     reciprocal = -q / fc.gradient_ratio(q, gamma)  # 1 / L'(q), L' being -g/q
@@ -497,9 +485,7 @@ def test_sec33_nearest_temperature_is_below_1_and_falls_with_gamma():
     ("gamma", "temperature", "worst", "place"),
     [(0.5, 0.8, 0.0220, (0.445, 0.4425, 0.1125)), (2.0, 0.46, 0.0500, (0.4175, 0.415, 0.1675))],
 )
-def test_fig7_difference_is_largest_between_two_corners_and_vanishes_in_them(
-    gamma, temperature, worst, place
-):
+def test_fig7_difference_is_largest_between_two_corners_and_vanishes_in_them(gamma, temperature, worst, place):
     points = simplex_grid(400)
     difference = np.abs(fc.focal_map(points, gamma) - softmax(np.log(points) / temperature)).max(1)
     assert difference.max() == pytest.approx(worst, abs=1e-4)
@@ -526,9 +512,7 @@ def test_sec33_four_class_nearest_temperature_follows_0_49_gamma_plus_0_96():
         # The printed line is no better a choice for any of them.
         assert worst_difference(1 / (0.47 * gamma + 0.85), gamma, rows) > 1.15 * least
     # Printed: a difference of up to 8 %. That is passed at gamma 3; at gamma 9 it is 12.5 %.
-    errors = [
-        worst_difference(fc.nearest_temperature(gamma, 4), gamma, rows) for gamma in (2.0, 3.0, 5.0, 9.0)
-    ]
+    errors = [worst_difference(fc.nearest_temperature(gamma, 4), gamma, rows) for gamma in (2.0, 3.0, 5.0, 9.0)]
     assert errors == pytest.approx([0.0724, 0.0891, 0.1081, 0.1252], abs=2e-4)
 
 
@@ -579,9 +563,7 @@ def test_sec51_focal_temperature_grid_finds_a_planted_pair_but_not_plain_tempera
 
     def errors(gamma, right):
         """The ECE of 15 equal-mass bins at every temperature; rows are right with their true probability."""
-        confidence = focal_temperature_scaling(
-            np.tile(logits, (500, 1, 1)), gamma, temperatures[:, None, None]
-        )[..., 0]
+        confidence = focal_temperature_scaling(np.tile(logits, (500, 1, 1)), gamma, temperatures[:, None, None])[..., 0]
         return [
             calibration_error(bin_predictions(torch.tensor(row), torch.tensor(right), edges="equal_mass"))
             for row in confidence
@@ -623,10 +605,7 @@ def test_sec6_focal_map_and_temperature_nearly_coincide_for_two_classes_only():
     gammas = (0.05, 0.25, 0.45, 1.0, 3.0, 7.0)
     errors = np.array(
         [
-            [
-                worst_difference(fc.nearest_temperature(gamma, k), gamma, logit_rows(k, step))
-                for gamma in gammas
-            ]
+            [worst_difference(fc.nearest_temperature(gamma, k), gamma, logit_rows(k, step)) for gamma in gammas]
             for k, step in ((2, 0.01), (3, 0.1), (4, 0.2))
         ]
     )

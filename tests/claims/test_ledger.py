@@ -43,9 +43,7 @@ def test_every_claim_test_is_collected_from_the_file_of_its_paper():
         assert name.startswith("test_")
 
 
-@pytest.mark.parametrize(
-    ("heading", "holds"), [("Claims that need a correction", False), ("All other claims", True)]
-)
+@pytest.mark.parametrize(("heading", "holds"), [("Claims that need a correction", False), ("All other claims", True)])
 def test_claims_page_lists_every_claim_with_its_test(heading, holds):
     expected = {claim_id: name for claim_id, name, as_printed, _ in tied_tests() if as_printed == holds}
     assert table_rows(heading) == expected

@@ -38,9 +38,7 @@ def predictions(count, seed=0):
 
 def gap_of_equal_width_bin(confidence, correct, i, num_bins):
     """|A_i - C_i| and |B_i| of the bin ((i-1)/M, i/M], by a plain loop; 0 for an empty bin."""
-    inside = [
-        (c, a) for c, a in zip(confidence, correct, strict=True) if (i - 1) / num_bins < c <= i / num_bins
-    ]
+    inside = [(c, a) for c, a in zip(confidence, correct, strict=True) if (i - 1) / num_bins < c <= i / num_bins]
     if not inside:
         return 0.0, 0
     return abs(sum(a for _, a in inside) - sum(c for c, _ in inside)) / len(inside), len(inside)
@@ -107,9 +105,7 @@ def test_sec3_cross_entropy_reaches_its_minimum_only_as_the_weights_grow_without
         weights = scale * torch.randn(3, 6, generator=generator, dtype=torch.float64)
         loss = fc.focal_loss(features @ weights.T, labels, gamma=0.0)
         assert loss >= least_possible(weights) > 0
-    losses = [
-        fc.focal_loss(features @ (c * separating).T, labels, gamma=0.0) for c in (1.0, 10.0, 100.0, 1e4)
-    ]
+    losses = [fc.focal_loss(features @ (c * separating).T, labels, gamma=0.0) for c in (1.0, 10.0, 100.0, 1e4)]
     assert all(after < before for before, after in pairwise(losses))
     assert 0 < losses[-1] < 1e-40
 
@@ -334,12 +330,8 @@ def test_fig4a_fall_of_g_is_steeper_for_larger_gamma_among_whole_numbers():
 @claim("mukhoti2020.sec4.gamma7", holds=False)
 def test_sec4_g_is_nearly_0_at_one_half_from_gamma_7_on():
     g = {gamma: float(fc.gradient_ratio(0.5, gamma)) for gamma in (3.0, 5.0, 7.0, 10.0, 20.0)}
-    assert g == pytest.approx(
-        {3.0: 0.38493, 5.0: 0.13955, 7.0: 0.04572, 10.0: 0.00775, 20.0: 1.417e-05}, rel=1e-3
-    )
-    assert (
-        fc.gradient_ratio(np.full(500, 0.5), torch.linspace(7, 500, 500, dtype=torch.float64)).max() < 0.046
-    )
+    assert g == pytest.approx({3.0: 0.38493, 5.0: 0.13955, 7.0: 0.04572, 10.0: 0.00775, 20.0: 1.417e-05}, rel=1e-3)
+    assert fc.gradient_ratio(np.full(500, 0.5), torch.linspace(7, 500, 500, dtype=torch.float64)).max() < 0.046
     # "Training fails" is not so for gamma 7 itself: komisarenko2024 reports these accuracies (%).
     trained = {
         row["dataset"]: float(row["value"])
@@ -399,9 +391,7 @@ def test_eq13_principal_branch_gives_0_below_one_half_and_a_negative_gamma_only_
         above = {p0: lambert_gamma(p0, 0) for p0 in (0.51, 0.6, 0.75, 0.9)}
         assert all(abs(exact_g(p0, gamma) - 1) < 1e-25 for p0, gamma in above.items())
     assert np.abs(below).max() < 1e-25
-    assert [float(gamma) for gamma in above.values()] == pytest.approx(
-        [-0.0498, -0.4027, -0.7477, -0.9309], abs=1e-4
-    )
+    assert [float(gamma) for gamma in above.values()] == pytest.approx([-0.0498, -0.4027, -0.7477, -0.9309], abs=1e-4)
     assert fc.gradient_ratio([0.01, 0.25, 0.49], 0.0).tolist() == [1, 1, 1]
 
 
@@ -462,9 +452,7 @@ def test_sec51_flsd53_takes_gamma_5_below_0_2_and_3_from_there_on():
 @claim("mukhoti2020.flsd532.rule")
 def test_app_e_flsd532_takes_gamma_5_then_3_from_0_2_then_2_from_0_5():
     loss = fc.FocalLoss("flsd-532", reduction="none")
-    p = torch.tensor(
-        [0.0, math.nextafter(0.2, 0), 0.2, math.nextafter(0.5, 0), 0.5, 1.0], dtype=torch.float64
-    )
+    p = torch.tensor([0.0, math.nextafter(0.2, 0), 0.2, math.nextafter(0.5, 0), 0.5, 1.0], dtype=torch.float64)
     assert loss.gamma(p).tolist() == [5, 5, 3, 3, 2, 2]
     p = np.linspace(0.003, 0.997, 250)
     gamma = np.select([p < 0.2, p < 0.5], [5, 3], 2)
@@ -494,20 +482,14 @@ def test_sec51_label_smoothing_leaves_1_minus_alpha_and_shares_alpha_among_the_w
     one_hot = np.eye(num_classes)[labels]
     for alpha in (0.05, 0.1):
         smoothed = (1 - alpha) * one_hot + alpha * (1 - one_hot) / (num_classes - 1)
-        loss = fc.LabelSmoothingLoss(alpha, reduction="none")(
-            torch.tensor(np.log(probs)), torch.tensor(labels)
-        )
+        loss = fc.LabelSmoothingLoss(alpha, reduction="none")(torch.tensor(np.log(probs)), torch.tensor(labels))
         assert loss.numpy() == pytest.approx(-(smoothed * np.log(probs)).sum(1), rel=1e-12)
     assert fc.LabelSmoothingLoss().alpha == 0.05
 
 
 @claim("mukhoti2020.ts-identity")
 def test_tables_metrics_are_the_same_before_and_after_scaling_where_the_temperature_is_1():
-    rows = [
-        row
-        for row in published_results()
-        if row["paper"] == "mukhoti2020" and row["table"] not in ("3", "13")
-    ]
+    rows = [row for row in published_results() if row["paper"] == "mukhoti2020" and row["table"] not in ("3", "13")]
     temperature = {
         (row["dataset"], row["model"], row["method"]): float(row["temperature"])
         for row in rows

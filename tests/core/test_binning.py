@@ -11,7 +11,9 @@ import focalcal as fc
 from focalcal.core.binning import bin_predictions, interpolated_edges
 
 ROWS = st.lists(
-    st.tuples(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.2, 0.5, 1.0])), st.booleans()), min_size=15, max_size=80
+    st.tuples(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.2, 0.5, 1.0])), st.booleans()),
+    min_size=15,
+    max_size=80,
 )
 SCHEMES = ["equal_width", "equal_mass", "interpolated"]
 

@@ -111,7 +111,12 @@ def test_gamma_star_refuses_what_lies_outside_its_domain(p0):
 
 @pytest.mark.parametrize(
     ("gamma", "expected"),
-    [(0.5, (0.1613, 0.4215)), (1, (math.exp(-2), math.exp(-1))), (2, (0.1041, 0.2976)), (5, (0.0639, 0.1968))],
+    [
+        (0.5, (0.1613, 0.4215)),
+        (1, (math.exp(-2), math.exp(-1))),
+        (2, (0.1041, 0.2976)),
+        (5, (0.0639, 0.1968)),
+    ],
 )
 def test_confidence_thresholds_take_the_known_values(gamma, expected):
     assert fc.confidence_thresholds(gamma) == pytest.approx(expected, abs=5e-5)
@@ -125,7 +130,11 @@ def test_confidence_thresholds_refuse_a_gamma_that_is_not_positive(gamma):
 
 @pytest.mark.parametrize(
     ("p", "match"),
-    [([0.5, math.nan], "p: every value must be finite"), ([1.5], r"p: must lie in \[0, 1\]"), ("x", "p: must be a tensor")],
+    [
+        ([0.5, math.nan], "p: every value must be finite"),
+        ([1.5], r"p: must lie in \[0, 1\]"),
+        ("x", "p: must be a tensor"),
+    ],
 )
 def test_gradient_ratio_refuses_what_is_no_probability(p, match):
     with pytest.raises(fc.InputError, match=match):

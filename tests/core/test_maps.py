@@ -107,7 +107,9 @@ def test_binary_probabilities_are_the_second_class_of_two():
     rows = np.stack([1 - p, p], -1)
     assert isinstance(fc.focal_map(p, 2.0, binary=True), np.ndarray)
     np.testing.assert_allclose(fc.focal_map(p, 2.0, binary=True), fc.focal_map(rows, 2.0)[:, 1], rtol=1e-12)
-    np.testing.assert_allclose(fc.focal_map_inverse(p, 2.0, binary=True), fc.focal_map_inverse(rows, 2.0)[:, 1], rtol=1e-12)
+    np.testing.assert_allclose(
+        fc.focal_map_inverse(p, 2.0, binary=True), fc.focal_map_inverse(rows, 2.0)[:, 1], rtol=1e-12
+    )
 
 
 def test_the_map_of_logits_keeps_digits_that_probabilities_have_lost():
@@ -142,17 +144,32 @@ def test_the_proper_loss_of_the_mapped_prediction_is_the_focal_loss(reduction):
     ("call", "match"),
     [
         (lambda: fc.focal_map([0.5, 0.5], -1.0), "gamma: must be greater than -1; got -1.0"),
-        (lambda: fc.focal_map([0.7, 0.7], 1.0), r"probs: each row must sum to 1 within 1e-05; row 0 sums to 1.4"),
-        (lambda: fc.focal_map([2.0, -1.0], 1.0), r"probs: every entry must lie in \[0, 1\]; row 0 reaches from -1 to 2"),
-        (lambda: fc.focal_map([math.nan, 0.5], 1.0), r"probs: every value must be finite; got nan at index \(0,\)"),
+        (
+            lambda: fc.focal_map([0.7, 0.7], 1.0),
+            r"probs: each row must sum to 1 within 1e-05; row 0 sums to 1.4",
+        ),
+        (
+            lambda: fc.focal_map([2.0, -1.0], 1.0),
+            r"probs: every entry must lie in \[0, 1\]; row 0 reaches from -1 to 2",
+        ),
+        (
+            lambda: fc.focal_map([math.nan, 0.5], 1.0),
+            r"probs: every value must be finite; got nan at index \(0,\)",
+        ),
         (lambda: fc.focal_map([1.0], 1.0), "probs: needs at least two classes"),
         (lambda: fc.focal_map(torch.tensor([1, 0]), 1.0), "probs: must be floating point"),
         (lambda: fc.focal_map([0.5, 0.5], math.nan), "gamma: every value must be finite"),
         (lambda: fc.focal_map([0.5, 0.5], 1.0, dim=3), "dim: must name a dimension"),
-        (lambda: fc.focal_map([[0.5, 0.5]], torch.ones(3)), "gamma: must be a number or have one value per row"),
+        (
+            lambda: fc.focal_map([[0.5, 0.5]], torch.ones(3)),
+            "gamma: must be a number or have one value per row",
+        ),
         (lambda: fc.focal_map(1.5, 1.0), r"probs: must lie in \[0, 1\]"),
         (lambda: fc.focal_map_inverse([0.2, 0.3, 0.5], -0.5), "three or more classes needs gamma >= 0"),
-        (lambda: fc.proper_focal_loss([[0.5, 0.5]], [2], 1.0), r"labels: every label must lie in 0..1; got 2"),
+        (
+            lambda: fc.proper_focal_loss([[0.5, 0.5]], [2], 1.0),
+            r"labels: every label must lie in 0..1; got 2",
+        ),
         (lambda: fc.proper_focal_loss([[0.5, 0.5]], [0.0], 1.0), "labels: must be class numbers"),
         (lambda: fc.proper_focal_loss([[0.5, 0.5]], [0], -1.0), "gamma: must be non-negative"),
     ],

@@ -23,7 +23,10 @@ def test_nearest_temperature_is_the_minimax_over_a_grid_of_all_rows(classes, ste
     levels = np.arange(0, 10 + 1e-9, step)
     rows = torch.tensor([(0.0, *-np.array(c)) for c in itertools.combinations_with_replacement(levels, classes - 1)])
     found = minimize_scalar(
-        lambda b: worst_difference(rows, gamma, b), bounds=(1.0, gamma + 1), method="bounded", options={"xatol": 1e-6}
+        lambda b: worst_difference(rows, gamma, b),
+        bounds=(1.0, gamma + 1),
+        method="bounded",
+        options={"xatol": 1e-6},
     )
     ours = 1 / fc.nearest_temperature(gamma, classes)
     assert ours == pytest.approx(found.x, rel=0.02)

@@ -57,8 +57,8 @@ def assert_same(ours, reference, absolute=0.0):
 def test_loss_and_gradient_equal_the_definition_and_the_published_code(name, model, golden, golden_predictions):
     entry, *others = golden("losses.json")["models"][model][name]
     ours = summary(LOSSES[name], *batch(golden_predictions, model))
-    # Rows that the network is sure of cancel in float64: there 1 - p is right to 1e-16, not to 9 digits. The definitions
-    # were computed with 60 digits, except MMCE's.
+    # Rows that the network is sure of cancel in float64: there 1 - p is right to 1e-16, not to 9 digits. The
+    # definitions were computed with 60 digits, except MMCE's.
     assert_same(ours, entry["definition_value"], absolute=1e-15 if "mmce" in name else 0.0)
     if name not in RELEASED_CODE_DIFFERS:
         assert_same(ours, entry["value"], absolute=1e-15)

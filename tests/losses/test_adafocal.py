@@ -71,7 +71,11 @@ def test_updates_equal_algorithm_1_in_plain_python(lam):
 )
 def test_one_step_follows_lines_16_to_23(gamma, gap, expected):
     stepped = next_gamma(
-        torch.tensor([gamma], dtype=torch.float64), torch.tensor([gap]), lam=1.0, switch_at=0.2, bounds=(-2.0, 20.0)
+        torch.tensor([gamma], dtype=torch.float64),
+        torch.tensor([gap]),
+        lam=1.0,
+        switch_at=0.2,
+        bounds=(-2.0, 20.0),
     )
     assert stepped.item() == pytest.approx(expected, rel=1e-7)
 
@@ -82,7 +86,7 @@ def test_the_loss_is_focal_or_inverse_focal_by_the_bin_of_p():
     logits, labels = predictions()
     p = torch.softmax(logits, 1).gather(1, labels[:, None]).squeeze(1)
     gamma = loss.gamma[(p * 4).floor().long().clamp_max(3)]
-    expected = -torch.where(gamma >= 0, 1 - p, 1 + p) ** gamma.abs() * p.log()
+    expected = -(torch.where(gamma >= 0, 1 - p, 1 + p) ** gamma.abs()) * p.log()
     assert_close(loss(logits, labels), expected, rtol=1e-10, atol=1e-14)
 
 
@@ -198,7 +202,10 @@ def test_history_tells_every_update():
 
 
 BAD_UPDATES = [
-    (lambda x, y: (x[:10], y[:10]), r"val_logits: an update needs at least as many validation rows as bins \(15\); got 10"),
+    (
+        lambda x, y: (x[:10], y[:10]),
+        r"val_logits: an update needs at least as many validation rows as bins \(15\); got 10",
+    ),
     (lambda x, y: (x * math.nan, y), "val_logits: every value must be finite; got nan"),
     (lambda x, y: (x, y + 9), r"labels: every label must lie in 0\.\.3"),
     (lambda x, y: (x, torch.softmax(x, 1)), "val_labels: must be class numbers"),

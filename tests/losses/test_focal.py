@@ -214,25 +214,52 @@ def test_a_module_is_saved_with_its_weights_and_class_gammas():
 BAD_CALLS = [
     (lambda x, y: fc.focal_loss(x.long(), y, gamma=1.0), "logits: must be floating point; got torch.int64"),
     (lambda x, y: fc.focal_loss(x.tolist(), y, gamma=1.0), "logits: must be a tensor; got list"),
-    (lambda x, y: fc.focal_loss(x[:, :1], y, gamma=1.0), "logits: needs at least two classes.*BinaryFocalLoss"),
+    (
+        lambda x, y: fc.focal_loss(x[:, :1], y, gamma=1.0),
+        "logits: needs at least two classes.*BinaryFocalLoss",
+    ),
     (lambda x, y: fc.focal_loss(x[:0], y[:0], gamma=1.0), "logits: the batch is empty"),
     (lambda x, y: fc.focal_loss(x[0, 0], y, gamma=1.0), "logits: must have shape .* got a single number"),
-    (lambda x, y: fc.focal_loss(x, y[:-1], gamma=1.0), r"labels: for logits of shape \(4, 3\) must have shape \(4,\)"),
+    (
+        lambda x, y: fc.focal_loss(x, y[:-1], gamma=1.0),
+        r"labels: for logits of shape \(4, 3\) must have shape \(4,\)",
+    ),
     (lambda x, y: fc.focal_loss(x, y.float(), gamma=1.0), "labels: floating-point labels are soft targets"),
     (lambda x, y: fc.focal_loss(x, y > 0, gamma=1.0), "labels: must be class numbers; got torch.bool"),
     (lambda x, y: fc.focal_loss(x, y.tolist(), gamma=1.0), "labels: must be a tensor; got list"),
-    (lambda x, y: fc.focal_loss(x, y + 1, gamma=1.0), r"labels: every label must lie in 0\.\.2 .*got 3 at index \(2,\)"),
-    (lambda x, y: fc.focal_loss(x, y - 1, gamma=1.0), r"labels: every label must lie in 0\.\.2 .*got -1 at index \(0,\)"),
+    (
+        lambda x, y: fc.focal_loss(x, y + 1, gamma=1.0),
+        r"labels: every label must lie in 0\.\.2 .*got 3 at index \(2,\)",
+    ),
+    (
+        lambda x, y: fc.focal_loss(x, y - 1, gamma=1.0),
+        r"labels: every label must lie in 0\.\.2 .*got -1 at index \(0,\)",
+    ),
     (
         lambda x, y: fc.focal_loss(x, y + 1, gamma=1.0, label_smoothing=0.1),
         r"labels: every label must lie in 0\.\.2 or be ignore_index=-100; got 3",
     ),
     (lambda x, y: fc.focal_loss(x, y, gamma=math.inf), "gamma: must be finite; got inf"),
-    (lambda x, y: fc.focal_loss(x, y, gamma=torch.ones(3)), r"gamma: as a tensor must have one value per sample, shape \(4,\)"),
-    (lambda x, y: fc.focal_loss(x, y, gamma=1.0, weight=torch.ones(2)), r"weight: must have shape \(3,\); got \(2,\)"),
-    (lambda x, y: fc.focal_loss(x, y, gamma=1.0, weight=torch.tensor([1.0, -1, 1])), "weight: must not be negative"),
-    (lambda x, y: fc.focal_loss(x, y, gamma=1.0, reduction="avg"), "reduction: must be mean, sum or none; got 'avg'"),
-    (lambda x, y: fc.focal_loss(x, y, gamma=1.0, label_smoothing=1.5), r"label_smoothing: must lie in \[0, 1\]"),
+    (
+        lambda x, y: fc.focal_loss(x, y, gamma=torch.ones(3)),
+        r"gamma: as a tensor must have one value per sample, shape \(4,\)",
+    ),
+    (
+        lambda x, y: fc.focal_loss(x, y, gamma=1.0, weight=torch.ones(2)),
+        r"weight: must have shape \(3,\); got \(2,\)",
+    ),
+    (
+        lambda x, y: fc.focal_loss(x, y, gamma=1.0, weight=torch.tensor([1.0, -1, 1])),
+        "weight: must not be negative",
+    ),
+    (
+        lambda x, y: fc.focal_loss(x, y, gamma=1.0, reduction="avg"),
+        "reduction: must be mean, sum or none; got 'avg'",
+    ),
+    (
+        lambda x, y: fc.focal_loss(x, y, gamma=1.0, label_smoothing=1.5),
+        r"label_smoothing: must lie in \[0, 1\]",
+    ),
     (lambda x, y: fc.focal_loss(x / 0, y, gamma=1.0, validate=True), "logits: every value must be finite"),
     (lambda x, y: fc.FocalLoss("flsd-5")(x, y), "gamma: must be a number, a policy or one of flsd-53"),
     (lambda x, y: fc.FocalLoss(math.nan), "gamma: must be finite"),

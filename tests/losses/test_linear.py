@@ -29,7 +29,9 @@ def test_chunks_give_the_loss_and_gradients_of_the_whole(gamma, reduction, with_
     logits = hidden @ weight.T + (bias if with_bias else 0)
     whole = fc.FocalLoss(gamma, reduction=reduction)(logits, labels)
     assert_close(chunked, whole, rtol=1e-12, atol=0)
-    for ours, theirs in zip(torch.autograd.grad(2 * chunked, parameters), torch.autograd.grad(2 * whole, parameters), strict=True):
+    for ours, theirs in zip(
+        torch.autograd.grad(2 * chunked, parameters), torch.autograd.grad(2 * whole, parameters), strict=True
+    ):
         assert_close(ours, theirs, rtol=1e-10, atol=1e-13)
 
 
@@ -60,7 +62,7 @@ def test_all_labels_ignored_costs_nothing():
 def test_a_second_derivative_is_refused_with_the_way_out():
     hidden, weight, _, labels = layer()
     loss = fc.LinearFocalLoss()(hidden, weight, labels)
-    with pytest.raises(RuntimeError, match="LinearFocalLoss has no second derivative.*FocalLoss"):
+    with pytest.raises(RuntimeError, match=r"LinearFocalLoss has no second derivative.*FocalLoss"):
         torch.autograd.grad(loss, hidden, create_graph=True)
 
 
@@ -86,7 +88,9 @@ def test_the_logits_are_never_held_at_once(monkeypatch):
     seen = []
     kernel = linear_module.rows_value_and_gradient
     monkeypatch.setattr(
-        linear_module, "rows_value_and_gradient", lambda x, *rest: (seen.append(tuple(x.shape)), kernel(x, *rest))[1]
+        linear_module,
+        "rows_value_and_gradient",
+        lambda x, *rest: (seen.append(tuple(x.shape)), kernel(x, *rest))[1],
     )
     hidden, weight, _, labels = layer()
     fc.LinearFocalLoss()(hidden, weight, labels)

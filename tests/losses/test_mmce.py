@@ -10,7 +10,9 @@ import focalcal as fc
 
 def batch():
     generator = torch.Generator().manual_seed(4)
-    return 2 * torch.randn(30, 5, generator=generator, dtype=torch.float64), torch.randint(0, 5, (30,), generator=generator)
+    return 2 * torch.randn(30, 5, generator=generator, dtype=torch.float64), torch.randint(
+        0, 5, (30,), generator=generator
+    )
 
 
 def definition(logits, labels):
@@ -23,7 +25,12 @@ def definition(logits, labels):
 def test_it_is_the_base_loss_plus_lambda_times_the_definition():
     logits, labels = batch()
     loss = fc.MMCELoss(lam=3.0, weighted=False)
-    assert_close(loss(logits, labels), F.cross_entropy(logits, labels) + 3 * definition(logits, labels), rtol=1e-12, atol=0)
+    assert_close(
+        loss(logits, labels),
+        F.cross_entropy(logits, labels) + 3 * definition(logits, labels),
+        rtol=1e-12,
+        atol=0,
+    )
 
 
 def test_it_regularises_any_base_loss():
@@ -58,7 +65,8 @@ def test_a_batch_that_is_all_right_or_all_wrong_has_finite_gradients(weighted):
 
 
 @pytest.mark.parametrize(
-    ("options", "match"), [({"lam": -1.0}, "lam: must not be negative"), ({"width": 0.0}, "width: must be positive")]
+    ("options", "match"),
+    [({"lam": -1.0}, "lam: must not be negative"), ({"width": 0.0}, "width: must be positive")],
 )
 def test_bad_settings_are_refused(options, match):
     with pytest.raises(fc.InputError, match=match):

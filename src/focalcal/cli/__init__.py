@@ -32,7 +32,8 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave."),
     ] = False,
 ) -> None:
     """Classifiers that say how sure they are, truthfully."""

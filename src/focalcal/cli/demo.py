@@ -38,7 +38,7 @@ def _run(seed: int, epochs: int) -> list[Outcome]:
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         for name, make_loss in lab.LOSSES.items():
             task = progress.add_task(f"training with {name}", total=epochs)
-            for network in lab.train(make_loss(), train_split, val_split, seed=seed, epochs=epochs):
+            for network in lab.train(make_loss(), train_split, val_split, seed=seed, epochs=epochs):  # noqa: B007
                 progress.advance(task)
             outcomes.append(lab.score(name, network, val_split, test_split))
             progress.remove_task(task)
@@ -65,8 +65,8 @@ def _print(outcomes: list[Outcome]) -> None:
     console.print(table)
     worst, best = (pick(outcomes, key=lambda outcome: outcome.temperature) for pick in (max, min))
     console.print(
-        "ECE is how far confidence and accuracy lie apart. The best temperature is 1 for a truthful network and above 1 "
-        f"for one that is too sure: {worst.loss} is too sure by a factor of {worst.temperature:.1f}, "
+        "ECE is how far confidence and accuracy lie apart. The best temperature is 1 for a truthful network and above "
+        f"1 for one that is too sure: {worst.loss} is too sure by a factor of {worst.temperature:.1f}, "
         f"{best.loss} by {best.temperature:.1f}.",
         highlight=False,
     )

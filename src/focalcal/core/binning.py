@@ -51,8 +51,8 @@ def bin_predictions(
     - `"equal_width"`: edges $i/M$ [mukhoti2020, Eq. 1];
     - `"equal_mass"`: the row of rank i (from 0) goes to bin $\lfloor M i / N \rfloor$, so that counts differ by at most
       one [mukhoti2020, Eq. 3]. Equal confidences share their correctness evenly, wherever the cut falls among them;
-    - `"interpolated"`: edges at the ranks $N i / M$ of the sorted confidences, linear in between; equal confidences stay
-      together, and a bin of zero width is empty [ghosh2022, as released];
+    - `"interpolated"`: edges at the ranks $N i / M$ of the sorted confidences, linear in between; equal confidences
+      stay together, and a bin of zero width is empty [ghosh2022, as released];
     - a tensor of increasing edges, the outer two being stretched to cover all confidences.
 
     >>> bins = bin_predictions(torch.tensor([0.55, 0.65, 0.95]), torch.tensor([1, 0, 1]), num_bins=2)
@@ -115,4 +115,5 @@ def _share_among_ties(values: Tensor, correct: Tensor) -> Tensor:
     """Each row's correctness replaced by the mean over the rows with the same value (sorted)."""
     _, group, size = torch.unique_consecutive(values, return_inverse=True, return_counts=True)
     total = correct.new_zeros(len(size)).index_add_(0, group, correct)  # sums of 0 and 1: exact in any order
-    return (total / size)[group]
+    shared: Tensor = (total / size)[group]
+    return shared

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from focalcal.core.inputs import ArrayLike, require, require_finite, to_tensor
 
 # A gamma for every sample: one number, a tensor that broadcasts, or a rule that reads p. A rule with the attribute
-# `takes_arrays` is given numpy arrays on the CPU, where they are faster; `non_negative` promises that no gamma is below 0.
+# `takes_arrays` is given numpy arrays on the CPU, where they are faster; with `non_negative` it promises gamma >= 0.
 Gamma: TypeAlias = "float | Tensor | Callable[[Tensor], Tensor]"
 
 # softplus(x) = x to the last bit of float64 from here on: exp(-50) = 2e-22.
@@ -101,8 +101,10 @@ def focal_of_log_odds(log_odds: Tensor, gamma: float | Tensor) -> Tensor:
 def focal_value_and_slope(cross_entropy: Any, p: Any, not_p: Any, gamma: Any, non_negative: bool = False) -> Any:
     r"""The loss and its slope $-\ell'(z) = g(p, \gamma)\,(1-p)$ in the log-odds, of tensors or of numpy arrays.
 
-    With $c = -\log p$ (`cross_entropy`) and the base $b$ of the loss: $g\,(1-p) = b^{|\gamma|} (1 - p + \gamma p c\,(1-p)/b)$,
-    where $(1-p)/b$ is 1 for focal loss. `not_p` must not be 0; `non_negative` promises that no gamma is below 0.
+    $$ g\,(1-p) = b^{|\gamma|} (1-p) (1 + \gamma p c / b) $$
+
+    with $c = -\log p$ (`cross_entropy`) and the base $b$ of the loss. `not_p` must not be 0; `non_negative` promises
+    that no gamma is below 0.
 
     Source: [mukhoti2020, Prop. 1].
 
@@ -110,11 +112,12 @@ def focal_value_and_slope(cross_entropy: Any, p: Any, not_p: Any, gamma: Any, no
     >>> focal_value_and_slope(-half.log(), half, half, gamma=0.0)[1]  # cross-entropy: 1 - p
     tensor([0.5000])
     """
-    if non_negative or (isinstance(gamma, float) and gamma >= 0):
+    one_for_all = isinstance(gamma, (int, float))
+    if non_negative or (one_for_all and gamma >= 0):
         factor = not_p**gamma
         return factor * cross_entropy, factor * (not_p + gamma * p * cross_entropy)
     where = torch.where if isinstance(p, Tensor) else np.where
-    base = where(gamma < 0, 1 + p, not_p) if not isinstance(gamma, float) else 1 + p
+    base = 1 + p if one_for_all else where(gamma < 0, 1 + p, not_p)
     factor = base ** abs(gamma)
     return factor * cross_entropy, factor * not_p * (1 + gamma * p * cross_entropy / base)
 
@@ -139,7 +142,8 @@ class _FocalOfLogOdds(torch.autograd.Function):
         ctx.gamma = gamma(terms[1]) if callable(gamma) else gamma
         value, slope = focal_value_and_slope(*terms, ctx.gamma)
         ctx.save_for_backward(log_odds, slope)
-        return value
+        result: Tensor = value
+        return result
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

@@ -165,7 +165,7 @@ def _binary_inverse(target: Tensor, gamma: Tensor) -> Tensor:
         down, slope_down = log_h(-odds, gamma)
         return up - down - target, slope_up + slope_down
 
-    # For large z the function is (gamma+1) z - log(gamma+1); for gamma >= 0 it is at least z [komisarenko2024, Prop. 3].
+    # For large z the function is (gamma+1) z - log(gamma+1); for gamma >= 0 it is at least z (komisarenko2024 Prop. 3).
     reach = (target.abs() + torch.log1p(gamma).abs() + 1) / torch.clamp(1 + gamma, max=1.0)
     return solve_increasing(residual, -reach, reach, target / (1 + gamma))
 
@@ -195,7 +195,7 @@ def _multiclass_inverse(log_posterior: Tensor, gamma: Tensor) -> Tensor:
     log_top = log_posterior.gather(-1, top)
     lower = log_h(even, gamma)[0] - log_top
     upper = torch.maximum(log_h(odds.gather(-1, top), gamma)[0] - log_top, lower) + 1
-    while bool(((too_low := balance(upper)[0] < 0)).any()):
+    while bool((too_low := balance(upper)[0] < 0).any()):
         upper = torch.where(too_low, upper + 2 * (upper - lower), upper)
     mu = solve_increasing(balance, lower, upper, upper)
     return _invert_log_h(mu + log_posterior, gamma, start=odds)

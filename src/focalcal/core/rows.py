@@ -70,8 +70,8 @@ def all_log_odds(logits: Tensor) -> Tensor:
 
 
 # Of a batch of rows: values (N, K) proportional to the other classes' probabilities, fresh memory, with anything at the
-# label; then per row: their sum, and -log p, p and 1 - p of the label. On the CPU the latter four are numpy arrays (N,),
-# because a call of numpy costs a third of a call of torch; elsewhere they are tensors (N, 1).
+# label; then per row: their sum, and -log p, p and 1 - p of the label. On the CPU the latter four are numpy arrays
+# (N,), because a call of numpy costs a third of a call of torch; elsewhere they are tensors (N, 1).
 _Rows: TypeAlias = tuple[Tensor, Any, Any, Any, Any]
 
 
@@ -82,8 +82,10 @@ def _exact_rows(logits: Tensor, labels: Tensor) -> _Rows:
     shares = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True).scatter_(1, index, float("-inf"))
     best = shares.amax(1, keepdim=True)
     total = shares.sub_(best).exp_().sum(1, keepdim=True).to(wide)
-    terms = (total, *from_log_odds((true - best.to(wide)) - torch.log(total)))
-    return shares, *(term.squeeze(1).numpy() if term.device.type == "cpu" else term for term in terms)
+    terms: list[Any] = [total, *from_log_odds((true - best.to(wide)) - torch.log(total))]
+    if logits.device.type == "cpu":
+        terms = [term.squeeze(1).numpy() for term in terms]
+    return shares, terms[0], terms[1], terms[2], terms[3]
 
 
 def _small_rows(logits: Tensor, labels: Tensor) -> _Rows:
@@ -145,17 +147,15 @@ def _true_entries(labels: Tensor) -> tuple[Any, Any]:
 
 def _value_and_slope(terms: Sequence[Any], gamma: Gamma) -> tuple[Any, Any, float | Tensor]:
     """`focal_value_and_slope` of the rows, and the gammas that were used, as a number or a tensor (N, 1)."""
-    non_negative = getattr(gamma, "non_negative", False)
-    on_cpu = isinstance(terms[1], np.ndarray)
+    cross_entropy, p, not_p = terms
+    on_cpu = isinstance(p, np.ndarray)
+    used: Any = gamma
     if callable(gamma):
-        as_array = on_cpu and getattr(gamma, "takes_arrays", False)
-        gamma = gamma(terms[1] if as_array or not on_cpu else torch.from_numpy(terms[1]))
-    elif not isinstance(gamma, Tensor):
-        gamma = float(gamma)
-    if on_cpu and isinstance(gamma, Tensor):
-        gamma = gamma.numpy().reshape(-1)
-    value, slope = focal_value_and_slope(*terms, gamma, non_negative)
-    return value, slope, torch.from_numpy(gamma).unsqueeze(1) if isinstance(gamma, np.ndarray) else gamma
+        used = gamma(p if not on_cpu or getattr(gamma, "takes_arrays", False) else torch.from_numpy(p))
+    if on_cpu and isinstance(used, Tensor):
+        used = used.numpy().reshape(-1)
+    value, slope = focal_value_and_slope(cross_entropy, p, not_p, used, getattr(gamma, "non_negative", False))
+    return value, slope, torch.from_numpy(used).unsqueeze(1) if isinstance(used, np.ndarray) else used
 
 
 def _gradient_(shares: Tensor, total: Any, slope: Any, labels: Tensor) -> Tensor:
@@ -218,13 +218,11 @@ def _finish(value: Any, row_weight: Tensor | float, summed: bool, dtype: torch.d
     """
     dtype = torch.promote_types(dtype, torch.float32)
     if isinstance(value, Tensor):
-        value = value * row_weight
-        value = value.sum() if summed else value.squeeze(1)
-        return value.to(dtype).clamp(max=torch.finfo(dtype).max)
+        rows = value * row_weight
+        return (rows.sum() if summed else rows.squeeze(1)).to(dtype).clamp(max=_LARGEST[dtype])
     value = value * (row_weight.squeeze(1).numpy() if isinstance(row_weight, Tensor) else row_weight)
     if summed:
-        total = float(value.sum())
-        return torch.tensor(min(total, _LARGEST[dtype]), dtype=dtype)
+        return torch.tensor(min(float(value.sum()), _LARGEST[dtype]), dtype=dtype)
     return torch.from_numpy(value).to(dtype).clamp_(max=_LARGEST[dtype])
 
 
@@ -250,9 +248,7 @@ def focal_rows(
     return result
 
 
-def rows_value_and_gradient(
-    logits: Tensor, labels: Tensor, gamma: Gamma, row_weight: float
-) -> tuple[Tensor, Tensor]:
+def rows_value_and_gradient(logits: Tensor, labels: Tensor, gamma: Gamma, row_weight: float) -> tuple[Tensor, Tensor]:
     """The weighted sum of the rows' losses and its gradient, for callers that fuse the layer below.
 
     >>> value, gradient = rows_value_and_gradient(torch.zeros(1, 2), torch.tensor([0]), 0.0, 1.0)

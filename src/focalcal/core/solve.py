@@ -51,7 +51,11 @@ def solve_increasing(
 
 
 def minimize_convex(
-    derivatives: Callable[[float], tuple[float, float]], lower: float, upper: float, start: float, tolerance: float
+    derivatives: Callable[[float], tuple[float, float]],
+    lower: float,
+    upper: float,
+    start: float,
+    tolerance: float,
 ) -> float:
     """The minimiser of a function of one variable from its first and second derivative, kept inside a bracket.
 

@@ -92,7 +92,9 @@ def nearest_temperature(gamma: float, num_classes: int) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def _nearest_temperature(gamma: float, num_classes: int) -> float:
-    from scipy.optimize import minimize_scalar  # here, so that `import focalcal` brings in torch and numpy only
+    from scipy.optimize import (
+        minimize_scalar,
+    )  # here, so that `import focalcal` brings in torch and numpy only
 
     if gamma == 0:
         return 1.0
@@ -102,8 +104,8 @@ def _nearest_temperature(gamma: float, num_classes: int) -> float:
     def worst_difference(log_inverse: float) -> float:
         return float((_level_probs(math.exp(log_inverse) * logits, counts) - target).abs().max())
 
-    # 1/T is at most gamma + 1 (Prop. 3, reached for K = 2) and falls with K. For gamma < 0 it is at least gamma + 1, and
-    # below -0.9 it may exceed 1: there the map is sharp around 1/2 and soft at the ends.
+    # 1/T is at most gamma + 1 (Prop. 3, reached for K = 2) and falls with K. For gamma < 0 it is at least gamma + 1,
+    # and below -0.9 it may exceed 1: there the map is sharp around 1/2 and soft at the ends.
     low, high = (0.0, math.log1p(gamma)) if gamma > 0 else (math.log1p(gamma), 0.5)
     grid = np.linspace(low, high, 33)
     best = int(np.argmin([worst_difference(point) for point in grid]))
@@ -147,9 +149,9 @@ def _level_focal_logits(logits: Tensor, counts: Tensor, gamma: float) -> Tensor:
 def suggest_gamma(val_logits: ArrayLike, val_labels: ArrayLike) -> float:
     r"""The training gamma whose built-in sharpening cancels the overconfidence of a cross-entropy model.
 
-    A model trained with focal loss is calibrated on its training data after $\Psi^\gamma$, which acts like a temperature
-    $T_\gamma < 1$; its plain softmax is softer by $1/T_\gamma$. If the cross-entropy model needs the temperature $T$ on
-    validation data, the gamma with $T_\gamma = 1/T$ gives that softening from the start:
+    A model trained with focal loss is calibrated on its training data after $\Psi^\gamma$, which acts like a
+    temperature $T_\gamma < 1$; its plain softmax is softer by $1/T_\gamma$. If the cross-entropy model needs the
+    temperature $T$ on validation data, the gamma with $T_\gamma = 1/T$ gives that softening from the start:
 
     $$ \gamma = \text{the root of } \mathrm{nearest\_temperature}(\gamma, K) = 1/T $$
 

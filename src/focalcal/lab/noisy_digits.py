@@ -6,6 +6,7 @@ learns its training set by heart, and cross-entropy becomes far too sure of itse
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -63,7 +64,7 @@ def load(seed: int = 0) -> tuple[Split, Split, Split]:
     images = torch.tensor(pixels[order], dtype=torch.float32).unsqueeze(1)
     labels = torch.tensor(digits.target[order])
     cuts = (0, NUM_TRAIN, NUM_TRAIN + NUM_VAL, len(labels))
-    train, val, test = (Split(images[a:b], labels[a:b]) for a, b in zip(cuts, cuts[1:], strict=False))
+    train, val, test = (Split(images[a:b], labels[a:b]) for a, b in itertools.pairwise(cuts))
     return train, val, test
 
 
@@ -86,7 +87,9 @@ def make_network() -> nn.Sequential:
     )
 
 
-def train(loss: nn.Module, train_split: Split, val_split: Split, *, seed: int = 0, epochs: int = EPOCHS) -> Iterator[nn.Module]:
+def train(
+    loss: nn.Module, train_split: Split, val_split: Split, *, seed: int = 0, epochs: int = EPOCHS
+) -> Iterator[nn.Module]:
     """Train a fresh network with a loss, yielding it after every epoch.
 
     AdaFocal is updated from the validation split at the end of each epoch.

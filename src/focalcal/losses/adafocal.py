@@ -18,8 +18,8 @@ def next_gamma(gamma: Tensor, gap: Tensor, *, lam: float, switch_at: float, boun
 
     $$ \gamma_b \leftarrow \gamma_b\, e^{\pm\lambda (C_b - A_b)} \qquad (+ \text{ if } \gamma_b \ge 0) $$
 
-    then clipped to `bounds` and, where $|\gamma_b|$ has fallen below `switch_at` ($S_{th}$), set to $S_{th}$ of the other
-    sign: from focal to inverse focal loss or back. `gap` is $C_b - A_b$, `lam` is $\lambda$.
+    then clipped to `bounds` and, where $|\gamma_b|$ has fallen below `switch_at` ($S_{th}$), set to $S_{th}$ of the
+    other sign: from focal to inverse focal loss or back. `gap` is $C_b - A_b$, `lam` is $\lambda$.
 
     Source: [ghosh2022, Eq. 4 and Algorithm 1, lines 16-23].
 
@@ -71,12 +71,22 @@ class AdaFocalLoss(ValidationBinsLoss):
         **options: Any,
     ) -> None:
         super().__init__(num_bins, lam, **options)
-        require(gamma_min < 0 < gamma_max, "gamma_min, gamma_max", "must lie on both sides of 0", (gamma_min, gamma_max))
+        require(
+            gamma_min < 0 < gamma_max,
+            "gamma_min, gamma_max",
+            "must lie on both sides of 0",
+            (gamma_min, gamma_max),
+        )
         require(gamma_min <= gamma_init <= gamma_max, "gamma_init", "must lie between the bounds", gamma_init)
         limit = min(gamma_max, -gamma_min)
         require(0 < switch_at <= limit, "switch_at", f"must lie in (0, {limit}], inside the bounds", switch_at)
         check_gamma(gamma_min)
-        self.gamma_init, self.gamma_max, self.gamma_min, self.switch_at = gamma_init, gamma_max, gamma_min, switch_at
+        self.gamma_init, self.gamma_max, self.gamma_min, self.switch_at = (
+            gamma_init,
+            gamma_max,
+            gamma_min,
+            switch_at,
+        )
         self.register_buffer("gamma", torch.full((num_bins,), float(gamma_init), dtype=torch.float64))
 
     def gamma_at(self, p: Any) -> Any:

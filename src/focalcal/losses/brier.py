@@ -17,8 +17,8 @@ def brier_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = -100, redu
 
     $$ \mathrm{Brier} = \sum_k (p_k - q_k)^2 $$
 
-    where $p$ is the softmax of `logits` (N, K) or (N, K, d1, ...) and $q$ the one-hot `labels` (N, ...), or soft targets
-    of the logits' shape.
+    where $p$ is the softmax of `logits` (N, K) or (N, K, d1, ...) and $q$ the one-hot `labels` (N, ...), or soft
+    targets of the logits' shape.
 
     Source: [brier1950]; a baseline of [mukhoti2020, Sec. 5.1].
 

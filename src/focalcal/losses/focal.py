@@ -208,7 +208,12 @@ class FocalLoss(nn.Module):
         elif isinstance(gamma, str):
             gamma = named_policy(gamma)
         elif not isinstance(gamma, nn.Module):
-            require(isinstance(gamma, (int, float, Tensor)), "gamma", "must be a number, name or policy", repr(gamma))
+            require(
+                isinstance(gamma, (int, float, Tensor)),
+                "gamma",
+                "must be a number, name or policy",
+                repr(gamma),
+            )
             gamma = float(gamma)
             check_gamma(gamma)
         require(0 <= label_smoothing <= 1, "label_smoothing", "must lie in [0, 1]", label_smoothing)
@@ -248,7 +253,12 @@ class FocalLoss(nn.Module):
         require_logits(logits)
         assert self.class_gamma is not None
         num_classes = logits.shape[0] if logits.dim() == 1 else logits.shape[1]
-        require(len(self.class_gamma) == num_classes, "gamma", f"must have shape ({num_classes},)", len(self.class_gamma))
+        require(
+            len(self.class_gamma) == num_classes,
+            "gamma",
+            f"must have shape ({num_classes},)",
+            len(self.class_gamma),
+        )
         if require_labels(labels, logits) or self.label_smoothing:
             return self.class_gamma.reshape(-1, *[1] * (logits.dim() - 2)).expand(logits.shape)
         return self.class_gamma[labels.long().clamp(0, num_classes - 1)]

@@ -24,8 +24,8 @@ _PAPER_MILESTONES = (100, 250)
 class StepGamma(nn.Module):
     r"""A gamma for each interval of the true class's probability: FLSD-53, FLSD-532 and their kin.
 
-    where `gammas[k]` holds for p in $[t_{k-1}, t_k)$, the `thresholds` t being increasing, with 0 and 1 at the ends. p is
-    read as it is: the choice of gamma carries no gradient.
+    where `gammas[k]` holds for p in $[t_{k-1}, t_k)$, the `thresholds` t being increasing, with 0 and 1 at the ends. p
+    is read as it is: the choice of gamma carries no gradient.
 
     Source: [mukhoti2020, Sec. 5.1 and App. E].
 
@@ -98,7 +98,11 @@ class ScheduledGamma(nn.Module):
         length: float = _PAPER_EPOCHS,
     ) -> None:
         super().__init__()
-        self.gammas, self.milestones, self.length = tuple(map(float, gammas)), tuple(milestones), float(length)
+        self.gammas, self.milestones, self.length = (
+            tuple(map(float, gammas)),
+            tuple(milestones),
+            float(length),
+        )
         rising = all(a < b for a, b in zip((0, *self.milestones), (*self.milestones, length), strict=True))
         require(rising, "milestones", f"must rise strictly between 0 and length={length}", self.milestones)
         require(

@@ -16,8 +16,8 @@ from focalcal.losses.focal import Reduction
 class LabelSmoothingLoss(nn.Module):
     r"""Cross-entropy against $s_i = (1-\alpha)\, q_i + \alpha (1-q_i)/(K-1)$.
 
-    where $q$ is the one-hot label: the true class keeps $1-\alpha$, the others share $\alpha$. torch's own smoothing takes
-    $\alpha/K$ from a uniform mixture instead, so its parameter is $\alpha K/(K-1)$ for the same targets.
+    where $q$ is the one-hot label: the true class keeps $1-\alpha$, the others share $\alpha$. torch's own smoothing
+    takes $\alpha/K$ from a uniform mixture instead, so its parameter is $\alpha K/(K-1)$ for the same targets.
 
     Source: [mukhoti2020, Sec. 5.1], with $\alpha$ = 0.05.
 

@@ -22,7 +22,13 @@ class _LinearFocal(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, gamma: Gamma, scale: float
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        gamma: Gamma,
+        scale: float,
     ) -> Tensor:
         rows, vocabulary = hidden.shape[0], weight.shape[0]
         step = max(1, _CHUNK_LOGITS // vocabulary)
@@ -61,8 +67,8 @@ class _LinearFocal(torch.autograd.Function):
 class LinearFocalLoss(nn.Module):
     r"""Focal loss of `hidden @ weight.T + bias`, for class counts where the logits would not fit in memory.
 
-    The logits are made chunk by chunk and their gradient is turned into those of `hidden` and `weight` at once, so N x V
-    numbers are never held, at the arithmetic of the plain way. The math is that of `focal_loss`.
+    The logits are made chunk by chunk and their gradient is turned into those of `hidden` and `weight` at once, so N x
+    V numbers are never held, at the arithmetic of the plain way. The math is that of `focal_loss`.
 
     Args:
         gamma: a number, the name of a policy, or a policy.

@@ -31,8 +31,8 @@ class MMCELoss(nn.Module):
         ignore_index: labels with this value count nothing.
         batch_scale: multiply the MMCE term by the batch size, as the released code does beside a summed base loss.
 
-    Source: [kumar2018]; a baseline of [mukhoti2020, Sec. 5.1]. Differs from mukhoti2020's released code, which drops the
-    root, and divides the weighted form by the number of pairs twice.
+    Source: [kumar2018]; a baseline of [mukhoti2020, Sec. 5.1]. Differs from mukhoti2020's released code, which drops
+    the root, and divides the weighted form by the number of pairs twice.
 
     >>> MMCELoss(lam=2.0, weighted=False)(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 1]))
     tensor(0.2487)
@@ -60,7 +60,13 @@ class MMCELoss(nn.Module):
         """The loss of a batch."""
         require_logits(logits)
         soft = require_labels(labels, logits)
-        require(not soft, "labels", "must be class numbers", labels.dtype, "MMCE needs to know which rows are right.")
+        require(
+            not soft,
+            "labels",
+            "must be class numbers",
+            labels.dtype,
+            "MMCE needs to know which rows are right.",
+        )
         base: Tensor = self.base(logits, labels)
         return base + self.lam * self.mmce(logits, labels).to(base.dtype)
 

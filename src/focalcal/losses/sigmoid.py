@@ -107,7 +107,7 @@ class BinaryFocalLoss(nn.Module):
         return sigmoid_focal_loss(
             logits,
             labels,
-            gamma=self.gamma,  # type: ignore[arg-type]
+            gamma=self.gamma,
             alpha=self.alpha,
             weight=self.weight,
             reduction=self.reduction,

@@ -126,7 +126,14 @@ class ValidationBinsLoss(nn.Module):
         bins = validation_bins(everyone[:, 0], everyone[:, 1], self.num_bins)
         gamma = self._learn(bins)
         self.edges.copy_(bins.edges)
-        record = (gamma.to("cpu", torch.float64), bins.edges[:-1], bins.edges[1:], bins.confidence, bins.accuracy, bins.count)
+        record = (
+            gamma.to("cpu", torch.float64),
+            bins.edges[:-1],
+            bins.edges[1:],
+            bins.confidence,
+            bins.accuracy,
+            bins.count,
+        )
         self._history.append(torch.stack(record, 1))
 
     def update(self, val_logits: Tensor, val_labels: Tensor) -> None:

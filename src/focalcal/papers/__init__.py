@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from importlib import resources
 
 __all__ = ["claims", "published_results"]
@@ -30,5 +31,5 @@ def published_results() -> list[dict[str, str]]:
 
 
 def _read(name: str) -> list[dict[str, str]]:
-    with (resources.files(__name__) / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    text = (resources.files(__name__) / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text)))
