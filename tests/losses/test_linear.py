@@ -66,6 +66,14 @@ def test_a_second_derivative_is_refused_with_the_way_out():
         torch.autograd.grad(loss, hidden, create_graph=True)
 
 
+def test_a_second_backward_pass_is_refused_not_wrong():
+    hidden, weight, _, labels = layer()
+    loss = fc.LinearFocalLoss()(hidden, weight, labels)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="once per forward pass"):
+        loss.backward()
+
+
 @pytest.mark.parametrize(
     ("spoil", "match"),
     [

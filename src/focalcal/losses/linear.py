@@ -59,8 +59,11 @@ class _LinearFocal(torch.autograd.Function):
                 "LinearFocalLoss has no second derivative: it keeps no logits to differentiate again. "
                 "Use FocalLoss on hidden @ weight.T for create_graph=True."
             )
-        gradients = (None if held is None else held * grad.to(held.dtype) for held in ctx.gradients)
-        return (*gradients, None, None, None)
+        if ctx.gradients is None:
+            raise RuntimeError("LinearFocalLoss can go backward once per forward pass: call it again for another.")
+        gradients, ctx.gradients = ctx.gradients, None  # given away, so that no second copy is ever held
+        scaled = (None if held is None else held.mul_(grad.to(held.dtype)) for held in gradients)
+        return (*scaled, None, None, None)
 
 
 @final

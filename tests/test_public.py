@@ -1,0 +1,93 @@
+"""The public surface: every name is documented, has an example, and is in the docs; the folders keep their order."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import focalcal as fc
+
+ROOT = Path(__file__).resolve().parents[1]
+CONTRACT = {
+    "FocalLoss",
+    "focal_loss",
+    "AdaFocalLoss",
+    "CalFocalLoss",
+    "BrierLoss",
+    "LabelSmoothingLoss",
+    "MMCELoss",
+    "LinearFocalLoss",
+    "sigmoid_focal_loss",
+    "BinaryFocalLoss",
+    "gradient_ratio",
+    "gamma_star",
+    "confidence_thresholds",
+    "focal_map",
+    "focal_map_inverse",
+    "focal_minimizer",
+    "proper_focal_loss",
+    "nearest_temperature",
+    "temperature_bounds",
+    "suggest_gamma",
+    "InputError",
+}
+
+
+def test_the_names_of_the_contract_are_public():
+    assert set(fc.__all__) >= CONTRACT
+    assert all(name in dir(fc) for name in CONTRACT)
+
+
+@pytest.mark.parametrize("name", fc.__all__)
+def test_every_public_name_has_a_docstring_and_an_example(name):
+    thing = getattr(fc, name)
+    assert thing.__doc__
+    if not name.endswith("Error") and name != "papers":
+        assert ">>>" in thing.__doc__
+
+
+@pytest.mark.parametrize("name", [name for name in fc.__all__ if not name.endswith("Error")])
+def test_every_public_name_is_in_the_readme_or_the_changelog(name):
+    text = (ROOT / "README.md").read_text() + (ROOT / "CHANGELOG.md").read_text()
+    assert name in text
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'FocalLos'"):
+        fc.FocalLos  # noqa: B018
+
+
+def test_importing_focalcal_and_its_losses_brings_in_torch_and_numpy_only():
+    code = "import sys, focalcal; focalcal.FocalLoss; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"torch", "numpy"} <= set(loaded)
+    assert not {"scipy", "sklearn", "matplotlib", "pandas", "typer", "rich", "lightning"} & set(loaded)
+
+
+# Each folder may import from those to its left; losses, metrics and calibrators do not import one another.
+ORDER = ["errors", "core", "losses", "papers", "lab", "cli"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src/focalcal").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_folders_import_only_from_those_above_them(path):
+    here = path.relative_to(ROOT / "src/focalcal").parts[0].removesuffix(".py")
+    if here == "__init__":
+        return
+    imported = {
+        node.module.split(".")[1]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("focalcal.")
+    }
+    assert all(ORDER.index(name) <= ORDER.index(here) for name in imported)
+
+
+def test_every_source_key_is_in_the_references():
+    known = set(re.findall(r"^\| (\w+\d{4}) \|", (ROOT / "docs/references.md").read_text(), re.MULTILINE))
+    for path in (ROOT / "src").rglob("*.py"):
+        cited = set(re.findall(r"\[([a-z]+\d{4})[,\]]", path.read_text()))
+        assert cited <= known, path
