@@ -135,9 +135,8 @@ def compare_layers() -> dict[str, float]:
     figures["memory ratio"] = figures["chunked MiB"] / figures["unchunked MiB"]
     print(f"\nLinearFocalLoss, {LAYER}:")
     for name in ("unchunked", "chunked"):
-        print(
-            f"  {name:10s} {figures[name + ' seconds']:6.2f} s, peak {figures[name + ' MiB']:7.0f} MiB beyond inputs and gradients"
-        )
+        seconds, memory = figures[f"{name} seconds"], figures[f"{name} MiB"]
+        print(f"  {name:10s} {seconds:6.2f} s, peak {memory:7.0f} MiB beyond inputs and gradients")
     print(f"  time {figures['time ratio']:.2f} x (goal 1.30), memory {figures['memory ratio']:.3f} x (goal 0.125)")
     return figures
 

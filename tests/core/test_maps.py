@@ -140,6 +140,15 @@ def test_the_proper_loss_of_the_mapped_prediction_is_the_focal_loss(reduction):
     assert_close(proper, fc.focal_loss(logits, labels, gamma=2.5, reduction=reduction), rtol=1e-11, atol=0)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler calls torch's deprecated parts
+@pytest.mark.parametrize("function", [fc.focal_map, fc.gradient_ratio])
+def test_torch_compile_takes_the_functions_whole(function):
+    probs = torch.softmax(torch.randn(8, 5, generator=torch.Generator().manual_seed(0)), 1)
+    compiled = torch.compile(function, fullgraph=True)
+    assert_close(compiled(probs, 2.0), function(probs, 2.0))
+
+
 @pytest.mark.parametrize(
     ("call", "match"),
     [

@@ -281,3 +281,5 @@ def test_bad_input_is_refused_with_its_name_rule_and_way_out(call, match):
 def test_a_gamma_with_the_wrong_gradient_is_announced():
     with pytest.warns(UserWarning, match=r"gamma=-4: inverse focal loss with \|gamma\| above 3.59"):
         fc.FocalLoss(-4.0)
+    with pytest.warns(UserWarning, match="gamma=-4"):
+        fc.focal_loss(torch.zeros(1, 2), torch.tensor([0]), gamma=-4.0)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from focalcal.core.inputs import ArrayLike, require, require_finite, to_tensor
+from focalcal.core.inputs import ArrayLike, may_read_values, require, require_finite, require_unit_interval, to_tensor
 
 # A gamma for every sample: one number, a tensor that broadcasts, or a rule that reads p. A rule with the attribute
 # `takes_arrays` is given numpy arrays on the CPU, where they are faster; with `non_negative` it promises gamma >= 0.
@@ -46,11 +46,6 @@ def wide_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def plain_autograd() -> bool:
-    """Whether to leave differentiation to torch: inside `torch.compile` and inside `torch.func` transforms."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-
-
 def gradient_ratio(p: ArrayLike, gamma: float | Tensor) -> Any:
     r"""How much focal loss scales the gradient of cross-entropy.
 
@@ -66,8 +61,7 @@ def gradient_ratio(p: ArrayLike, gamma: float | Tensor) -> Any:
     tensor([1.0000, 1.0067, 0.0000], dtype=torch.float64)
     """
     given, restore = to_tensor(p, "p")
-    require_finite(given, "p")
-    require(bool(((given >= 0) & (given <= 1)).all()), "p", "must lie in [0, 1]", f"{given.min()}..{given.max()}")
+    require_unit_interval(given, "p")
     p = given.detach().to(wide_dtype(given.device))
     gamma = torch.as_tensor(gamma, dtype=p.dtype, device=p.device)
     require_finite(gamma, "gamma")
@@ -162,7 +156,7 @@ def focal_elementwise(log_odds: Tensor, gamma: Gamma) -> Tensor:
     >>> z.grad  # cross-entropy: p - 1
     tensor([-0.5000], dtype=torch.float64)
     """
-    if plain_autograd():
+    if not may_read_values():  # being traced: leave differentiation to torch
         gamma = gamma(torch.sigmoid(log_odds.detach())) if callable(gamma) else gamma
         return focal_of_log_odds(log_odds, gamma)
     result: Tensor = _FocalOfLogOdds.apply(log_odds, gamma)

@@ -21,6 +21,11 @@ ArrayLike: TypeAlias = "Tensor | np.ndarray[Any, Any] | list[Any] | tuple[Any, .
 SUM_TOLERANCE = 1e-5
 
 
+def may_read_values() -> bool:
+    """Whether values can be checked: not while `torch.compile` or `torch.func` traces code that has none yet."""
+    return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+
+
 def require(condition: bool, argument: str, rule: str, got: object, fix: str = "") -> None:
     """Raise an InputError unless `condition` holds.
 
@@ -52,6 +57,8 @@ def to_tensor(values: ArrayLike, argument: str) -> tuple[Tensor, Callable[[Tenso
 
 def require_finite(values: Tensor, argument: str) -> None:
     """Refuse NaN and infinities, naming the first place."""
+    if not may_read_values():
+        return
     bad = ~torch.isfinite(values)
     if bad.any():
         place = tuple(bad.nonzero()[0].tolist())
@@ -61,10 +68,19 @@ def require_finite(values: Tensor, argument: str) -> None:
         )
 
 
+def require_unit_interval(values: Tensor, argument: str) -> None:
+    """Refuse anything outside [0, 1], NaN included."""
+    require_finite(values, argument)
+    if may_read_values() and not bool(((values >= 0) & (values <= 1)).all()):
+        raise InputError(f"{argument}: must lie in [0, 1]; got {values.min():.6g}..{values.max():.6g}.")
+
+
 def require_distribution(probs: Tensor, argument: str, dim: int) -> None:
     """Refuse anything that is not a probability distribution along `dim`."""
     require_finite(probs, argument)
     require(probs.shape[dim] >= 2, argument, "needs at least two classes", f"{probs.shape[dim]} along dim {dim}")
+    if not may_read_values():
+        return
     rows = probs.movedim(dim, -1).reshape(-1, probs.shape[dim])
     outside = ((rows < 0) | (rows > 1)).any(-1)
     if outside.any():
@@ -127,6 +143,8 @@ def require_labels(labels: Tensor, logits: Tensor, argument: str = "labels") -> 
 
 def require_label_range(labels: Tensor, num_classes: int, ignore_index: int | None = None) -> None:
     """Refuse class numbers outside 0..K-1, naming the first; reads the labels."""
+    if not may_read_values():
+        return
     bad = (labels < 0) | (labels >= num_classes)
     if ignore_index is not None:
         bad &= labels != ignore_index

@@ -22,10 +22,12 @@ from torch.nn import functional as F
 from focalcal.core.focal import focal_of_log_odds, wide_dtype
 from focalcal.core.inputs import (
     ArrayLike,
+    may_read_values,
     require,
     require_distribution,
     require_finite,
     require_label_range,
+    require_unit_interval,
     to_tensor,
 )
 from focalcal.core.rows import all_log_odds
@@ -227,9 +229,7 @@ def _apply_to_rows(
     inverse = log_map is not focal_log_probs
     wide = wide_dtype(given.device)
     if binary:
-        require_finite(given, "probs")
-        inside = (given >= 0) & (given <= 1)
-        require(bool(inside.all()), "probs", "must lie in [0, 1]", f"{given.min():.6g}..{given.max():.6g}")
+        require_unit_interval(given, "probs")
         positive = given.to(wide)
         rows, dim = torch.stack([1 - positive, positive], -1), -1
     else:
@@ -254,6 +254,8 @@ def _require_gamma(gamma: Tensor, rows: Tensor, inverse: bool) -> None:
             f"gamma: must be a number or have one value per row, shape {tuple(rows.shape[:-1])}; "
             f"got shape {tuple(gamma.shape)}."
         )
+    if not may_read_values():
+        return
     least = float(gamma.min())
     require(least > -1, "gamma", "must be greater than -1", least, "Below that the map has a pole.")
     if inverse and rows.shape[-1] > 2:

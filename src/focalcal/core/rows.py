@@ -24,9 +24,9 @@ from focalcal.core.focal import (
     focal_of_log_odds,
     focal_value_and_slope,
     from_log_odds,
-    plain_autograd,
     wide_dtype,
 )
+from focalcal.core.inputs import may_read_values
 
 # Up to this many logits on the CPU the time goes into calls, not into arithmetic: float64 throughout, few calls.
 _SMALL = 1 << 16
@@ -240,7 +240,7 @@ def focal_rows(
     >>> focal_rows(torch.tensor([[0.0, 0.0]]), torch.tensor([0]), gamma=1.0)  # log(2) / 2
     tensor(0.3466)
     """
-    if plain_autograd():
+    if not may_read_values():  # being traced: leave differentiation to torch
         odds = log_odds(logits, labels)
         gamma = gamma(torch.sigmoid(odds.detach())) if callable(gamma) else gamma
         return _finish(focal_of_log_odds(odds, gamma), row_weight, summed, logits.dtype)

@@ -7,8 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from focalcal.core.focal import plain_autograd
-from focalcal.core.inputs import require, require_label_range, require_labels, require_logits
+from focalcal.core.inputs import may_read_values, require, require_label_range, require_labels, require_logits
 from focalcal.losses.focal import Reduction
 
 
@@ -33,7 +32,7 @@ def brier_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = -100, redu
         squares = ((probs - labels) ** 2).sum(classes_at)
         keep = torch.ones_like(squares)
     else:
-        if logits.device.type == "cpu" and not plain_autograd():
+        if logits.device.type == "cpu" and may_read_values():
             require_label_range(labels, probs.shape[classes_at], ignore_index)
         keep = (labels != ignore_index).to(probs.dtype)
         classes = torch.where(labels == ignore_index, 0, labels).long().unsqueeze(classes_at)

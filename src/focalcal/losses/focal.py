@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Literal, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
 
-from focalcal.core.focal import focal_elementwise, plain_autograd, wide_dtype
-from focalcal.core.inputs import require, require_finite, require_label_range, require_labels, require_logits
+from focalcal.core.focal import focal_elementwise, wide_dtype
+from focalcal.core.inputs import (
+    may_read_values,
+    require,
+    require_finite,
+    require_label_range,
+    require_labels,
+    require_logits,
+)
 from focalcal.core.rows import all_log_odds, focal_rows
 from focalcal.errors import InputError
 from focalcal.losses.gamma import GammaLike, ScheduledGamma, check_gamma, check_gamma_tensor, named_policy
@@ -72,7 +78,7 @@ def focal_loss(
     if validate:
         require_label_range(labels, num_classes, ignore_index)
     # Out-of-range labels make `gather` fail on the CPU, so there the usual case, nothing ignored, needs no mask.
-    if ignore_index < 0 and logits.device.type == "cpu" and not plain_autograd():
+    if ignore_index < 0 and logits.device.type == "cpu" and may_read_values():
         try:
             row_weight = _row_weight(classes, weight, None, reduction)
             losses = focal_rows(rows, classes, gamma, row_weight=row_weight, summed=reduction != "none")
@@ -98,8 +104,8 @@ def _gamma_rows(
 ) -> float | Tensor | Callable[[Tensor], Tensor]:
     """Gamma as something that broadcasts against rows (N, 1) or (N, K)."""
     if not isinstance(gamma, Tensor):
-        if not callable(gamma) and not math.isfinite(gamma):
-            raise InputError(f"gamma: must be finite; got {gamma}.")
+        if not callable(gamma):
+            check_gamma(gamma)
         return gamma
     gamma = gamma.detach().to(logits.device, wide_dtype(logits.device))
     if gamma.dim() == 0:
@@ -116,7 +122,7 @@ def _gamma_rows(
 
 def _class_weight(weight: Tensor, num_classes: int, logits: Tensor) -> Tensor:
     require(weight.shape == (num_classes,), "weight", f"must have shape ({num_classes},)", tuple(weight.shape))
-    if weight.device.type == "cpu" and not plain_autograd():
+    if weight.device.type == "cpu" and may_read_values():
         require(bool((weight >= 0).all()), "weight", "must not be negative", weight.tolist())
     return weight.detach().to(logits.device, wide_dtype(logits.device))
 
@@ -157,7 +163,7 @@ def _soft(
         scale: Tensor | float = 1.0
     else:
         classes = labels.reshape(-1).long()
-        if validate or (logits.device.type == "cpu" and not plain_autograd()):
+        if validate or (logits.device.type == "cpu" and may_read_values()):
             require_label_range(labels, num_classes, ignore_index)
         keep = classes != ignore_index
         classes = torch.where(keep, classes, 0)

@@ -7,8 +7,7 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from focalcal.core.focal import plain_autograd
-from focalcal.core.inputs import require, require_label_range, require_labels, require_logits
+from focalcal.core.inputs import may_read_values, require, require_label_range, require_labels, require_logits
 from focalcal.losses.focal import Reduction
 
 
@@ -49,7 +48,7 @@ class LabelSmoothingLoss(nn.Module):
         soft = require_labels(labels, logits)
         require(not soft, "labels", "must be class numbers", labels.dtype, "Soft labels need no smoothing.")
         num_classes = logits.shape[0] if logits.dim() == 1 else logits.shape[1]
-        if logits.device.type == "cpu" and not plain_autograd():
+        if logits.device.type == "cpu" and may_read_values():
             require_label_range(labels, num_classes, self.ignore_index)
         return F.cross_entropy(
             logits,

@@ -7,8 +7,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from focalcal.core.focal import Gamma, focal_elementwise, plain_autograd, wide_dtype
-from focalcal.core.inputs import require, require_finite
+from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
+from focalcal.core.inputs import may_read_values, require, require_finite
 from focalcal.errors import InputError
 from focalcal.losses.focal import Reduction
 from focalcal.losses.gamma import GammaLike, ScheduledGamma, check_gamma, named_policy
@@ -42,7 +42,7 @@ def sigmoid_focal_loss(
     require(logits.numel() > 0, "logits", "the batch is empty", tuple(logits.shape), "Skip empty batches.")
     require(alpha is None or 0 <= alpha <= 1, "alpha", "must lie in [0, 1]", alpha)
     require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
-    if validate or (labels.device.type == "cpu" and not plain_autograd()):
+    if validate or (labels.device.type == "cpu" and may_read_values()):
         inside = bool(((labels >= 0) & (labels <= 1)).all())
         require(inside, "labels", "must lie in [0, 1]", f"{labels.min().item()}..{labels.max().item()}")
     if validate:
