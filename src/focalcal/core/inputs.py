@@ -37,6 +37,18 @@ def require(condition: bool, argument: str, rule: str, got: object, fix: str = "
         raise InputError(f"{argument}: {rule}; got {got}. {fix}".strip())
 
 
+def require_reduction(reduction: str) -> None:
+    """Refuse a reduction that torch does not know either."""
+    if reduction not in ("mean", "sum", "none"):
+        raise InputError(f"reduction: must be mean, sum or none; got {reduction!r}.")
+
+
+def require_weight(weight: Tensor | None) -> None:
+    """Refuse negative weights; reads the tensor."""
+    if weight is not None and may_read_values() and bool((weight < 0).any()):
+        raise InputError(f"weight: must not be negative; got {weight.min().item():g} at index {int(weight.argmin())}.")
+
+
 def to_tensor(values: ArrayLike, argument: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     """The values as a floating tensor, and the function that gives a result back in the caller's kind.
 

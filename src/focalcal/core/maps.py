@@ -27,6 +27,7 @@ from focalcal.core.inputs import (
     require_distribution,
     require_finite,
     require_label_range,
+    require_reduction,
     require_unit_interval,
     to_tensor,
 )
@@ -137,7 +138,7 @@ def proper_focal_loss(
     require(not classes.is_floating_point(), "labels", "must be class numbers", classes.dtype)
     require(classes.shape == given.shape[:1], "labels", f"must have shape {tuple(given.shape[:1])}", classes.shape)
     require_label_range(classes, given.shape[1])
-    require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+    require_reduction(reduction)
     gammas = torch.tensor(gamma, dtype=wide_dtype(given.device), device=given.device)
     odds = inverse_log_odds(torch.log(given.detach().to(gammas.dtype)), gammas)
     rows = focal_of_log_odds(odds.gather(1, classes.long().unsqueeze(1)).squeeze(1), gamma).to(given.dtype)

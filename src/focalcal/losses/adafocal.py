@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins
 from focalcal.core.inputs import require
+from focalcal.losses.focal import LossOptions
 from focalcal.losses.gamma import check_gamma
 from focalcal.losses.validation_bins import ValidationBinsLoss
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def next_gamma(gamma: Tensor, gap: Tensor, *, lam: float, switch_at: float, bounds: tuple[float, float]) -> Tensor:
@@ -68,7 +72,7 @@ class AdaFocalLoss(ValidationBinsLoss):
         gamma_max: float = 20.0,
         gamma_min: float = -2.0,
         switch_at: float = 0.2,
-        **options: Any,
+        **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(num_bins, lam, **options)
         require(

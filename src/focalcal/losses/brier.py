@@ -7,7 +7,13 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from focalcal.core.inputs import may_read_values, require, require_label_range, require_labels, require_logits
+from focalcal.core.inputs import (
+    may_read_values,
+    require_label_range,
+    require_labels,
+    require_logits,
+    require_reduction,
+)
 from focalcal.losses.focal import Reduction
 
 
@@ -25,7 +31,7 @@ def brier_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = -100, redu
     tensor(0.5000)
     """
     require_logits(logits)
-    require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+    require_reduction(reduction)
     classes_at = 0 if logits.dim() == 1 else 1
     probs = torch.softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), classes_at)
     if require_labels(labels, logits):
@@ -54,7 +60,7 @@ class BrierLoss(nn.Module):
 
     def __init__(self, *, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
         super().__init__()
-        require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+        require_reduction(reduction)
         self.ignore_index = ignore_index
         self.reduction: Reduction = reduction
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, equal_width_edges
+from focalcal.losses.focal import LossOptions
 from focalcal.losses.validation_bins import ValidationBinsLoss
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @final
@@ -40,7 +44,9 @@ class CalFocalLoss(ValidationBinsLoss):
     confidence: Tensor
     accuracy: Tensor
 
-    def __init__(self, lam: float = 10.0, per_sample: bool = False, *, num_bins: int = 15, **options: Any) -> None:
+    def __init__(
+        self, lam: float = 10.0, per_sample: bool = False, *, num_bins: int = 15, **options: Unpack[LossOptions]
+    ) -> None:
         super().__init__(num_bins, lam, **options)
         self.per_sample = per_sample
         edges = equal_width_edges(num_bins)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, final
 
 import torch
 from torch import Tensor, nn
 
-from focalcal.core.focal import focal_elementwise, wide_dtype
+from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
 from focalcal.core.inputs import (
     may_read_values,
     require,
@@ -16,10 +15,22 @@ from focalcal.core.inputs import (
     require_label_range,
     require_labels,
     require_logits,
+    require_reduction,
+    require_weight,
 )
 from focalcal.core.rows import all_log_odds, focal_rows
 from focalcal.errors import InputError
-from focalcal.losses.gamma import GammaLike, ScheduledGamma, check_gamma, check_gamma_tensor, named_policy
+from focalcal.losses.gamma import (
+    GammaLike,
+    ScheduledByEpoch,
+    ScheduledGamma,
+    check_gamma,
+    check_gamma_tensor,
+    resolve_gamma,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
@@ -28,7 +39,7 @@ def focal_loss(
     logits: Tensor,
     labels: Tensor,
     *,
-    gamma: float | Tensor | Callable[[Tensor], Tensor],
+    gamma: Gamma,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
@@ -62,8 +73,7 @@ def focal_loss(
     """
     require_logits(logits)
     soft = require_labels(labels, logits)
-    if reduction not in ("mean", "sum", "none"):
-        raise InputError(f"reduction: must be mean, sum or none; got {reduction!r}.")
+    require_reduction(reduction)
     if validate:
         require_finite(logits, "logits")
     shape = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else logits.shape[:0]
@@ -99,9 +109,7 @@ def _to_rows(values: Tensor) -> Tensor:
     return values.unsqueeze(0) if values.dim() == 1 else values.movedim(1, -1).reshape(-1, values.shape[1])
 
 
-def _gamma_rows(
-    gamma: float | Tensor | Callable[[Tensor], Tensor], shape: torch.Size, logits: Tensor
-) -> float | Tensor | Callable[[Tensor], Tensor]:
+def _gamma_rows(gamma: Gamma, shape: torch.Size, logits: Tensor) -> Gamma:
     """Gamma as something that broadcasts against rows (N, 1) or (N, K)."""
     if not isinstance(gamma, Tensor):
         if not callable(gamma):
@@ -122,8 +130,8 @@ def _gamma_rows(
 
 def _class_weight(weight: Tensor, num_classes: int, logits: Tensor) -> Tensor:
     require(weight.shape == (num_classes,), "weight", f"must have shape ({num_classes},)", tuple(weight.shape))
-    if weight.device.type == "cpu" and may_read_values():
-        require(bool((weight >= 0).all()), "weight", "must not be negative", weight.tolist())
+    if weight.device.type == "cpu":
+        require_weight(weight)
     return weight.detach().to(logits.device, wide_dtype(logits.device))
 
 
@@ -142,7 +150,7 @@ def _row_weight(classes: Tensor, weight: Tensor | None, keep: Tensor | None, red
 def _soft(
     logits: Tensor,
     labels: Tensor,
-    gamma: float | Tensor | Callable[[Tensor], Tensor],
+    gamma: Gamma,
     weight: Tensor | None,
     ignore_index: int,
     label_smoothing: float,
@@ -181,27 +189,23 @@ def _soft(
     return losses.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-@final
-class FocalLoss(nn.Module):
-    r"""Focal loss as a module: swap it for `nn.CrossEntropyLoss`. The math is that of `focal_loss`.
-
-    Args:
-        gamma: a number; `"flsd-53"`, `"flsd-532"` (by the sample's probability), `"flsc-531"`, `"flsc-532"` (by epoch,
-            see `set_epoch`); a policy such as `StepGamma`; or a (K,) tensor with one gamma per class.
-        weight, ignore_index, label_smoothing, reduction, validate: as in `focal_loss`.
-
-    >>> loss = FocalLoss(gamma="flsd-53")
-    >>> loss(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0]))
-    tensor(1.1956)
-    """
+class LossOptions(TypedDict, total=False):
+    """The options of `focal_loss` that a module keeps."""
 
     weight: Tensor | None
-    class_gamma: Tensor | None
+    ignore_index: int
+    label_smoothing: float
+    reduction: Reduction
+    validate: bool
+
+
+class SoftmaxFocalLoss(nn.Module):
+    """What the modules of `focal_loss` share: its options. The others differ in how they choose gamma."""
+
+    weight: Tensor | None
 
     def __init__(
         self,
-        gamma: GammaLike = 3.0,
-        *,
         weight: Tensor | None = None,
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
@@ -209,41 +213,18 @@ class FocalLoss(nn.Module):
         validate: bool = False,
     ) -> None:
         super().__init__()
-        if isinstance(gamma, Tensor) and gamma.dim():
-            check_gamma_tensor(gamma)
-        elif isinstance(gamma, str):
-            gamma = named_policy(gamma)
-        elif not isinstance(gamma, nn.Module):
-            require(
-                isinstance(gamma, (int, float, Tensor)),
-                "gamma",
-                "must be a number, name or policy",
-                repr(gamma),
-            )
-            gamma = float(gamma)
-            check_gamma(gamma)
         require(0 <= label_smoothing <= 1, "label_smoothing", "must lie in [0, 1]", label_smoothing)
-        require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
-        if weight is not None:
-            require(bool((weight >= 0).all()), "weight", "must not be negative", weight.tolist())
+        require_reduction(reduction)
+        require_weight(weight)
         self.register_buffer("weight", weight)
-        self.register_buffer("class_gamma", gamma if isinstance(gamma, Tensor) else None)
-        self.gamma = None if isinstance(gamma, Tensor) else gamma
-        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        self.ignore_index, self.label_smoothing, self.validate = ignore_index, label_smoothing, validate
         self.reduction: Reduction = reduction
-        self.validate = validate
 
-    def set_epoch(self, epoch: float, total_epochs: float | None = None) -> None:
-        """Tell a scheduled gamma (FLSc) which epoch begins, from 0; other losses have nothing to do."""
-        if isinstance(self.gamma, ScheduledGamma):
-            self.gamma.set_epoch(epoch, total_epochs)
-
-    def forward(self, logits: Tensor, labels: Tensor, gamma: float | Tensor | None = None) -> Tensor:
-        """The loss of a batch; a `gamma` given here holds for this call."""
+    def _loss(self, logits: Tensor, labels: Tensor, gamma: Gamma) -> Tensor:
         return focal_loss(
             logits,
             labels,
-            gamma=self._gamma_of(logits, labels) if gamma is None else gamma,
+            gamma=gamma,
             weight=self.weight,
             ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing,
@@ -251,7 +232,38 @@ class FocalLoss(nn.Module):
             validate=self.validate,
         )
 
-    def _gamma_of(self, logits: Tensor, labels: Tensor) -> float | Tensor | Callable[[Tensor], Tensor]:
+
+@final
+class FocalLoss(ScheduledByEpoch, SoftmaxFocalLoss):
+    r"""Focal loss as a module: swap it for `nn.CrossEntropyLoss`. The math is that of `focal_loss`.
+
+    Args:
+        gamma: a number; `"flsd-53"`, `"flsd-532"` (by the sample's probability), `"flsc-531"`, `"flsc-532"` (by epoch,
+            see `set_epoch`); a policy such as `StepGamma`; or a (K,) tensor with one gamma per class.
+        options: weight, ignore_index, label_smoothing, reduction, validate, as in `focal_loss`.
+
+    >>> loss = FocalLoss(gamma="flsd-53")
+    >>> loss(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0]))
+    tensor(1.1956)
+    """
+
+    class_gamma: Tensor | None
+
+    def __init__(self, gamma: GammaLike = 3.0, **options: Unpack[LossOptions]) -> None:
+        super().__init__(**options)
+        if isinstance(gamma, Tensor) and gamma.dim() > 0:
+            check_gamma_tensor(gamma)
+            self.register_buffer("class_gamma", gamma)
+            self.gamma = None
+        else:
+            self.register_buffer("class_gamma", None)
+            self.gamma = resolve_gamma(gamma)
+
+    def forward(self, logits: Tensor, labels: Tensor, gamma: float | Tensor | None = None) -> Tensor:
+        """The loss of a batch; a `gamma` given here holds for this call."""
+        return self._loss(logits, labels, self._gamma_of(logits, labels) if gamma is None else gamma)
+
+    def _gamma_of(self, logits: Tensor, labels: Tensor) -> Gamma:
         if isinstance(self.gamma, ScheduledGamma):
             return self.gamma.gamma
         if self.gamma is not None:

@@ -157,6 +157,32 @@ def named_policy(name: str) -> GammaPolicy:
     )
 
 
+def resolve_gamma(gamma: GammaLike) -> float | nn.Module:
+    """A number or a policy from what a loss accepts: a number, the name of a policy, or a policy.
+
+    >>> resolve_gamma(3), resolve_gamma("flsd-53")
+    (3.0, StepGamma(thresholds=(0.2,), gammas=(5.0, 3.0)))
+    """
+    if isinstance(gamma, str):
+        return named_policy(gamma)
+    if isinstance(gamma, nn.Module):
+        return gamma
+    require(isinstance(gamma, (int, float, Tensor)), "gamma", "must be a number, a name or a policy", repr(gamma))
+    check_gamma(float(gamma))
+    return float(gamma)
+
+
+class ScheduledByEpoch:
+    """A loss whose `gamma` may be a `ScheduledGamma`."""
+
+    gamma: float | nn.Module | None
+
+    def set_epoch(self, epoch: float, total_epochs: float | None = None) -> None:
+        """Tell a scheduled gamma (FLSc) which epoch begins, from 0; other gammas have nothing to do."""
+        if isinstance(self.gamma, ScheduledGamma):
+            self.gamma.set_epoch(epoch, total_epochs)
+
+
 def check_gamma(gamma: float) -> None:
     """Refuse a gamma that is no number, and warn of one that makes the gradient point the wrong way.
 

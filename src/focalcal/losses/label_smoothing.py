@@ -7,7 +7,14 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from focalcal.core.inputs import may_read_values, require, require_label_range, require_labels, require_logits
+from focalcal.core.inputs import (
+    may_read_values,
+    require,
+    require_label_range,
+    require_labels,
+    require_logits,
+    require_reduction,
+)
 from focalcal.losses.focal import Reduction
 
 
@@ -37,7 +44,7 @@ class LabelSmoothingLoss(nn.Module):
     ) -> None:
         super().__init__()
         require(0 <= alpha <= 0.5, "alpha", "must lie in [0, 0.5]", alpha, "The paper uses 0.05.")
-        require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+        require_reduction(reduction)
         self.register_buffer("weight", weight)
         self.alpha, self.ignore_index = alpha, ignore_index
         self.reduction: Reduction = reduction

@@ -11,7 +11,7 @@ from focalcal.core.focal import Gamma
 from focalcal.core.inputs import require, require_label_range
 from focalcal.core.rows import rows_value_and_gradient
 from focalcal.errors import InputError
-from focalcal.losses.gamma import GammaLike, ScheduledGamma, check_gamma, named_policy
+from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma
 
 # 16 MiB of float32 logits per chunk: large enough for the matrix products to run at full speed.
 _CHUNK_LOGITS = 1 << 22
@@ -67,7 +67,7 @@ class _LinearFocal(torch.autograd.Function):
 
 
 @final
-class LinearFocalLoss(nn.Module):
+class LinearFocalLoss(ScheduledByEpoch, nn.Module):
     r"""Focal loss of `hidden @ weight.T + bias`, for class counts where the logits would not fit in memory.
 
     The logits are made chunk by chunk and their gradient is turned into those of `hidden` and `weight` at once, so N x
@@ -87,17 +87,9 @@ class LinearFocalLoss(nn.Module):
         self, gamma: GammaLike = 3.0, *, ignore_index: int = -100, reduction: Literal["mean", "sum"] = "mean"
     ) -> None:
         super().__init__()
-        if isinstance(gamma, str):
-            gamma = named_policy(gamma)
-        elif not isinstance(gamma, nn.Module):
-            check_gamma(float(gamma))
         require(reduction in ("mean", "sum"), "reduction", "must be mean or sum", repr(reduction))
-        self.gamma, self.ignore_index, self.reduction = gamma, ignore_index, reduction
-
-    def set_epoch(self, epoch: float, total_epochs: float | None = None) -> None:
-        """Tell a scheduled gamma (FLSc) which epoch begins, from 0; other losses have nothing to do."""
-        if isinstance(self.gamma, ScheduledGamma):
-            self.gamma.set_epoch(epoch, total_epochs)
+        self.gamma = resolve_gamma(gamma)
+        self.ignore_index, self.reduction = ignore_index, reduction
 
     def forward(self, hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None = None) -> Tensor:
         """The loss of `hidden` (..., D) through the layer `weight` (V, D), `bias` (V,), at `labels` (...)."""

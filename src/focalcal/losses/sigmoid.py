@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
-from focalcal.core.inputs import may_read_values, require, require_finite
+from focalcal.core.inputs import may_read_values, require, require_finite, require_reduction
 from focalcal.errors import InputError
 from focalcal.losses.focal import Reduction
-from focalcal.losses.gamma import GammaLike, ScheduledGamma, check_gamma, named_policy
+from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma
 
 
 def sigmoid_focal_loss(
@@ -41,7 +41,7 @@ def sigmoid_focal_loss(
         raise InputError(f"labels: must have the logits' shape {tuple(logits.shape)}; got {tuple(labels.shape)}.")
     require(logits.numel() > 0, "logits", "the batch is empty", tuple(logits.shape), "Skip empty batches.")
     require(alpha is None or 0 <= alpha <= 1, "alpha", "must lie in [0, 1]", alpha)
-    require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+    require_reduction(reduction)
     if validate or (labels.device.type == "cpu" and may_read_values()):
         inside = bool(((labels >= 0) & (labels <= 1)).all())
         require(inside, "labels", "must lie in [0, 1]", f"{labels.min().item()}..{labels.max().item()}")
@@ -66,7 +66,7 @@ def sigmoid_focal_loss(
 
 
 @final
-class BinaryFocalLoss(nn.Module):
+class BinaryFocalLoss(ScheduledByEpoch, nn.Module):
     """`sigmoid_focal_loss` as a module, for binary and multi-label problems: swap it for `nn.BCEWithLogitsLoss`.
 
     `gamma` is a number, the name of a policy, or a policy; `weight` broadcasts against the losses.
@@ -87,27 +87,19 @@ class BinaryFocalLoss(nn.Module):
         validate: bool = False,
     ) -> None:
         super().__init__()
-        if isinstance(gamma, str):
-            gamma = named_policy(gamma)
-        elif not isinstance(gamma, (nn.Module, Tensor)):
-            check_gamma(float(gamma))
+        self.gamma = resolve_gamma(gamma)
         require(alpha is None or 0 <= alpha <= 1, "alpha", "must lie in [0, 1]", alpha)
-        require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
+        require_reduction(reduction)
         self.register_buffer("weight", weight)
-        self.gamma, self.alpha, self.validate = gamma, alpha, validate
+        self.alpha, self.validate = alpha, validate
         self.reduction: Reduction = reduction
-
-    def set_epoch(self, epoch: float, total_epochs: float | None = None) -> None:
-        """Tell a scheduled gamma (FLSc) which epoch begins, from 0; other losses have nothing to do."""
-        if isinstance(self.gamma, ScheduledGamma):
-            self.gamma.set_epoch(epoch, total_epochs)
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch of any shape."""
         return sigmoid_focal_loss(
             logits,
             labels,
-            gamma=self.gamma,
+            gamma=self.gamma,  # type: ignore[arg-type]  # never None here
             alpha=self.alpha,
             weight=self.weight,
             reduction=self.reduction,

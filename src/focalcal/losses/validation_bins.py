@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,10 @@ from focalcal.core.binning import Bins, bin_predictions, equal_width_edges
 from focalcal.core.focal import lookup, wide_dtype
 from focalcal.core.inputs import require, require_finite, require_label_range, require_labels, require_logits
 from focalcal.core.rows import log_odds
-from focalcal.losses.focal import Reduction, focal_loss
+from focalcal.losses.focal import LossOptions, SoftmaxFocalLoss
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # The columns of `history`, per update and bin.
 HISTORY_FIELDS = ("gamma", "lower_edge", "upper_edge", "confidence", "accuracy", "count")
@@ -31,7 +34,7 @@ class _BinRule:
         return self.loss.gamma_at(p)
 
 
-class ValidationBinsLoss(nn.Module):
+class ValidationBinsLoss(SoftmaxFocalLoss):
     """A focal loss whose gamma depends on the validation bin in which a training sample's probability lies.
 
     Give it validation predictions from time to time: all at once with `update`, or batch by batch with `accumulate` and
@@ -40,29 +43,12 @@ class ValidationBinsLoss(nn.Module):
     """
 
     edges: Tensor
-    weight: Tensor | None
 
-    def __init__(
-        self,
-        num_bins: int,
-        lam: float,
-        *,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        label_smoothing: float = 0.0,
-        reduction: Reduction = "mean",
-        validate: bool = False,
-    ) -> None:
-        super().__init__()
+    def __init__(self, num_bins: int, lam: float, **options: Unpack[LossOptions]) -> None:
+        super().__init__(**options)
         require(isinstance(num_bins, int) and num_bins >= 1, "num_bins", "must be a whole number from 1", num_bins)
         require(lam > 0, "lam", "must be positive", lam, "ghosh2022 uses 1 for AdaFocal.")
-        require(reduction in ("mean", "sum", "none"), "reduction", "must be mean, sum or none", repr(reduction))
-        if weight is not None:
-            require(bool((weight >= 0).all()), "weight", "must not be negative", weight.tolist())
         self.num_bins, self.lam = num_bins, lam
-        self.ignore_index, self.label_smoothing, self.validate = ignore_index, label_smoothing, validate
-        self.reduction: Reduction = reduction
-        self.register_buffer("weight", weight)
         # Algorithm 1, lines 2-3 of ghosh2022: equal-width bins before the first update.
         self.register_buffer("edges", equal_width_edges(num_bins))
         self._pending: list[Tensor] = []
@@ -79,16 +65,7 @@ class ValidationBinsLoss(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a training batch; shapes as in `focal_loss`."""
-        return focal_loss(
-            logits,
-            labels,
-            gamma=self._rule,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-            reduction=self.reduction,
-            validate=self.validate,
-        )
+        return self._loss(logits, labels, self._rule)
 
     def at(self, p: Any, values: Tensor) -> Any:
         """The value of the bin in which `p` lies, [lower, upper); beyond the outer edges, that of the outer bin."""
