@@ -119,9 +119,10 @@ def _blocked_rows(logits: Tensor, labels: Tensor) -> _Rows:
         torch.gather(share, 1, index[block], out=held[0, block])
         share.scatter_(1, index[block], 0.0)
         torch.sum(share, 1, keepdim=True, out=held[1, block])
-    p, total = np.maximum(held.squeeze(2).numpy().astype(np.float64), [[_TINIEST], [_TINY]])
+    p, total = held[:, :, 0].numpy().astype(np.float64)
+    np.maximum(total, _TINY, out=total)
     # Odds, because softmax's own float32 sum is off by 1e-5 for 50,000 classes and cancels in them.
-    against = total / p
+    against = total / np.maximum(p, _TINIEST)
     cross_entropy = np.log1p(against)
     if p.min() < _TINY:
         lost = torch.from_numpy(p < _TINY)
@@ -164,8 +165,8 @@ def _gradient_(shares: Tensor, total: Any, slope: Any, labels: Tensor) -> Tensor
         share = (slope / total).to(shares.dtype)
         return shares.mul_(share).scatter_(1, labels.unsqueeze(1), slope.neg().to(shares.dtype))
     if shares.numel() > _SMALL:  # torch has more threads
-        columns = torch.from_numpy(np.stack([slope / total, -slope]).astype(shares.numpy().dtype)).unsqueeze(2)
-        return shares.mul_(columns[0]).scatter_(1, labels.unsqueeze(1), columns[1])
+        share, at_label = (torch.from_numpy(row).to(shares.dtype).unsqueeze(1) for row in (slope / total, -slope))
+        return shares.mul_(share).scatter_(1, labels.unsqueeze(1), at_label)
     values = shares.numpy()
     values *= (slope / total)[:, None]
     values[_true_entries(labels)] = -slope
@@ -222,7 +223,7 @@ def _finish(value: Any, row_weight: Tensor | float, summed: bool, dtype: torch.d
         return (rows.sum() if summed else rows.squeeze(1)).to(dtype).clamp(max=_LARGEST[dtype])
     value = value * (row_weight.squeeze(1).numpy() if isinstance(row_weight, Tensor) else row_weight)
     if summed:
-        return torch.tensor(min(float(value.sum()), _LARGEST[dtype]), dtype=dtype)
+        return torch.scalar_tensor(min(float(value.sum()), _LARGEST[dtype]), dtype=dtype)
     return torch.from_numpy(value).to(dtype).clamp_(max=_LARGEST[dtype])
 
 

@@ -13,8 +13,8 @@ from focalcal.core.rows import rows_value_and_gradient
 from focalcal.errors import InputError
 from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma
 
-# 16 MiB of float32 logits per chunk: large enough for the matrix products to run at full speed.
-_CHUNK_LOGITS = 1 << 22
+# 64 MiB of float32 logits per chunk: smaller ones spend their time rereading the gradient of the weight.
+_CHUNK_LOGITS = 1 << 24
 
 
 class _LinearFocal(torch.autograd.Function):
