@@ -47,6 +47,12 @@ def test_gradient_ratio_of_gamma_zero_is_exactly_one_everywhere():
     assert (fc.gradient_ratio(torch.linspace(0, 1, 101, dtype=torch.float64), 0.0) == 1).all()
 
 
+@pytest.mark.parametrize("gamma", [-1.5, 0.0, 0.5, 3.0])
+def test_gradient_ratio_can_be_differentiated(gamma):
+    p = torch.linspace(0.05, 0.95, 7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: fc.gradient_ratio(x, gamma), p)
+
+
 def test_gradient_ratio_gives_back_the_kind_of_array_it_was_given():
     array = fc.gradient_ratio(np.array([0.25], dtype=np.float32), 3.0)
     assert isinstance(array, np.ndarray)

@@ -118,6 +118,12 @@ def test_the_map_of_logits_keeps_digits_that_probabilities_have_lost():
     assert_close(log_probs[0, 1], torch.tensor(math.log(2) - 2e4, dtype=torch.float64), rtol=1e-14, atol=0)
 
 
+@pytest.mark.parametrize("gamma", [-0.5, 0.5, 3.0])
+def test_the_map_can_be_differentiated(gamma):
+    logits = torch.randn(5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: fc.focal_map(torch.softmax(x, 1), gamma), logits)
+
+
 def test_the_minimizer_minimises_the_expected_focal_loss():
     posterior, gamma = np.array([0.6, 0.3, 0.1]), 2.0
     best = fc.focal_minimizer(posterior, gamma)

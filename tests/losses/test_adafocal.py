@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -88,6 +89,15 @@ def test_the_loss_is_focal_or_inverse_focal_by_the_bin_of_p():
     gamma = loss.gamma[(p * 4).floor().long().clamp_max(3)]
     expected = -(torch.where(gamma >= 0, 1 - p, 1 + p) ** gamma.abs()) * p.log()
     assert_close(loss(logits, labels), expected, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.array])
+def test_a_probability_on_an_edge_belongs_to_the_bin_above_it(kind):
+    loss = fc.AdaFocalLoss(num_bins=2, reduction="none")
+    loss.gamma.copy_(torch.tensor([5.0, 2.0]))
+    assert loss.gamma_at(kind([0.25, 0.5, 0.75])).tolist() == [5.0, 2.0, 2.0]
+    tie = torch.zeros(1, 2), torch.tensor([0])  # p = 1/2, exactly
+    assert torch.equal(loss(*tie), fc.focal_loss(*tie, gamma=2.0, reduction="none"))
 
 
 def test_a_probability_outside_every_validation_bin_takes_the_outer_one():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,8 +15,9 @@ import focalcal as fc
     ],
 )
 def test_sample_dependent_policies_follow_the_paper(name, expected):
-    gamma = fc.FocalLoss(name).gamma(torch.tensor(list(expected), dtype=torch.float64))
-    assert gamma.tolist() == list(expected.values())
+    policy = fc.FocalLoss(name).gamma
+    for p in (torch.tensor(list(expected), dtype=torch.float64), np.array(list(expected))):
+        assert policy(p).tolist() == list(expected.values())
 
 
 @pytest.mark.parametrize(("name", "last"), [("flsc-531", 1), ("flsc-532", 2)])

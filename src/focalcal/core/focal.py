@@ -62,7 +62,7 @@ def gradient_ratio(p: ArrayLike, gamma: float | Tensor) -> Any:
     """
     given, restore = to_tensor(p, "p")
     require_unit_interval(given, "p")
-    p = given.detach().to(wide_dtype(given.device))
+    p = given.to(wide_dtype(given.device))
     gamma = torch.as_tensor(gamma, dtype=p.dtype, device=p.device)
     require_finite(gamma, "gamma")
     not_p = 1 - p

@@ -1,0 +1,34 @@
+"""Every example runs, as a user would run it but shorter."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("every", "updates"), [(None, 2), (4, 4)])
+def test_the_adafocal_loop_updates_as_often_as_it_says(every, updates, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    example = load("adafocal_loop")
+    monkeypatch.setattr(example, "UPDATE_EVERY", every)
+    loss = example.main(epochs=2)
+    assert loss.history["gamma"].shape == (updates, 15)
+    assert "epoch  1" in capsys.readouterr().out
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert torch.equal(saved["loss"]["gamma"], loss.gamma)
+
+
+def test_no_example_is_left_out():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"adafocal_loop"}
