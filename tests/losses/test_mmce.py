@@ -33,6 +33,15 @@ def test_it_is_the_base_loss_plus_lambda_times_the_definition():
     )
 
 
+def test_the_weighted_form_counts_right_and_wrong_rows_alike():
+    logits, labels = batch()
+    confidence, predicted = torch.softmax(logits, 1).max(1)
+    correct = predicted == labels
+    residual = torch.where(correct, (1 - confidence) / correct.sum(), -confidence / (~correct).sum())
+    kernel = torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / 0.4)
+    assert_close(fc.MMCELoss().mmce(logits, labels), torch.sqrt(residual @ kernel @ residual), rtol=1e-12, atol=0)
+
+
 def test_it_regularises_any_base_loss():
     logits, labels = batch()
     loss = fc.MMCELoss(lam=1.0, weighted=False, base=fc.FocalLoss(2.0))

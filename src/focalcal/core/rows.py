@@ -11,6 +11,7 @@ Only the (N, K) part runs in the logits' precision; everything per row runs in f
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -88,21 +89,6 @@ def _exact_rows(logits: Tensor, labels: Tensor) -> _Rows:
     return shares, terms[0], terms[1], terms[2], terms[3]
 
 
-def _small_rows(logits: Tensor, labels: Tensor) -> _Rows:
-    """A small batch on the CPU: the odds against the label, unless they overflow (then -log p is inf or NaN)."""
-    shares = logits.to(torch.float64, copy=True)
-    odds, true = shares.numpy(), _true_entries(labels)
-    if true[1].min() < 0:  # numpy would count from the end
-        raise IndexError("negative label")
-    with np.errstate(over="ignore", invalid="ignore"):
-        odds -= odds[true][:, None]
-        np.exp(odds, out=odds)
-        odds[true] = _TINIEST
-        against = odds.sum(1)
-        p = 1 / (against + 1)
-        return shares, against, np.log1p(against), p, against * p
-
-
 def _blocked_rows(logits: Tensor, labels: Tensor) -> _Rows:
     """Many float32 logits on the CPU, in one pass through memory.
 
@@ -140,12 +126,6 @@ def _rows(logits: Tensor, labels: Tensor) -> _Rows:
     return _exact_rows(logits.double(), labels)
 
 
-def _true_entries(labels: Tensor) -> tuple[Any, Any]:
-    """Where the labelled entries of (N, K) are, for numpy."""
-    classes = labels.numpy()
-    return np.arange(classes.shape[0]), classes
-
-
 def _value_and_slope(terms: Sequence[Any], gamma: Gamma) -> tuple[Any, Any, float | Tensor]:
     """`focal_value_and_slope` of the rows, and the gammas that were used, as a number or a tensor (N, 1)."""
     cross_entropy, p, not_p = terms
@@ -164,13 +144,8 @@ def _gradient_(shares: Tensor, total: Any, slope: Any, labels: Tensor) -> Tensor
     if isinstance(slope, Tensor):
         share = (slope / total).to(shares.dtype)
         return shares.mul_(share).scatter_(1, labels.unsqueeze(1), slope.neg().to(shares.dtype))
-    if shares.numel() > _SMALL:  # torch has more threads
-        share, at_label = (torch.from_numpy(row).to(shares.dtype).unsqueeze(1) for row in (slope / total, -slope))
-        return shares.mul_(share).scatter_(1, labels.unsqueeze(1), at_label)
-    values = shares.numpy()
-    values *= (slope / total)[:, None]
-    values[_true_entries(labels)] = -slope
-    return shares
+    share, at_label = (torch.from_numpy(row).to(shares.dtype).unsqueeze(1) for row in (slope / total, -slope))
+    return shares.mul_(share).scatter_(1, labels.unsqueeze(1), at_label)
 
 
 class _FocalRows(torch.autograd.Function):
@@ -180,16 +155,11 @@ class _FocalRows(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, labels: Tensor, gamma: Gamma, row_weight: Tensor | float, summed: bool
     ) -> Tensor:
-        small = logits.device.type == "cpu" and logits.numel() <= _SMALL
-        if small:
-            shares, total, *terms = _small_rows(logits.detach(), labels)
-            small = math.isfinite(terms[0].sum())  # -log p
-        if not small:  # or beyond the range of exp
-            shares, total, *terms = _rows(logits.detach(), labels)
+        shares, total, *terms = _rows(logits.detach(), labels)
         value, slope, used = _value_and_slope(terms, gamma)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, labels)
-            ctx.shares, ctx.total, ctx.slope, ctx.small = shares, total, slope, small
+            ctx.shares, ctx.total, ctx.slope = shares, total, slope
             ctx.gamma, ctx.row_weight, ctx.summed = used, row_weight, summed
         return _finish(value, row_weight, summed, logits.dtype)
 
@@ -197,12 +167,10 @@ class _FocalRows(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         logits, labels = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: a gradient that can be differentiated again
-            value = focal_of_log_odds(log_odds(logits, labels), ctx.gamma)
-            value = _finish(value, ctx.row_weight, ctx.summed, logits.dtype)
-            return torch.autograd.grad(value, logits, grad, create_graph=True)[0], None, None, None, None
+            return _differentiable_gradient(ctx, logits, labels, grad), None, None, None, None
         shares, ctx.shares = ctx.shares, None  # used up in place; a second backward pass makes it anew
         if shares is None:
-            shares = (_small_rows if ctx.small else _rows)(logits.detach(), labels)[0]
+            shares = _rows(logits.detach(), labels)[0]
         weight = ctx.row_weight
         if isinstance(ctx.slope, Tensor):
             slope = ctx.slope * (grad if ctx.summed else grad.unsqueeze(1)) * weight
@@ -210,6 +178,62 @@ class _FocalRows(torch.autograd.Function):
             weight = weight.squeeze(1).numpy() if isinstance(weight, Tensor) else weight
             slope = ctx.slope * ((grad.item() if ctx.summed else grad.double().numpy()) * weight)
         return _gradient_(shares, ctx.total, slope, labels), None, None, None, None
+
+
+class _SmallFocalRows(torch.autograd.Function):
+    """`_FocalRows` for a batch so small that calls cost more than arithmetic: float64 in numpy, the gradient at once.
+
+    Works with the odds against the label, exp(x_j - x_y), as long as those do not overflow.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, labels: Tensor, gamma: Gamma, row_weight: Tensor | float, summed: bool
+    ) -> Tensor:
+        classes = labels.numpy()
+        if classes.min() < 0:  # numpy would count from the end
+            raise IndexError("negative label")
+        true = _row_numbers(classes.shape[0]), classes
+        odds = logits.detach().numpy().astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            odds -= odds[true][:, None]
+            np.exp(odds, out=odds)
+            odds[true] = _TINIEST
+            against = odds.sum(1)
+            p = 1 / (against + 1)
+            value, slope, used = _value_and_slope((np.log1p(against), p, against * p), gamma)
+            weight = row_weight.squeeze(1).numpy() if isinstance(row_weight, Tensor) else row_weight
+            total = float((value * weight).sum())
+        if not math.isfinite(total):
+            raise OverflowError
+        if ctx.needs_input_grad[0]:
+            slope = slope * weight
+            gradient = np.empty(odds.shape, dtype=np.float32 if logits.dtype == torch.float32 else np.float64)
+            np.multiply(odds, (slope / against)[:, None], out=gradient, casting="same_kind")
+            gradient[true] = -slope
+            ctx.save_for_backward(logits, labels)
+            ctx.gradient, ctx.gamma, ctx.row_weight, ctx.summed = torch.from_numpy(gradient), used, row_weight, summed
+        if summed:
+            return torch.scalar_tensor(total, dtype=logits.dtype)
+        return torch.from_numpy(value * weight).to(logits.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        logits, labels = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: a gradient that can be differentiated again
+            return _differentiable_gradient(ctx, logits, labels, grad), None, None, None, None
+        return ctx.gradient * (grad if ctx.summed else grad.unsqueeze(1)), None, None, None, None
+
+
+@functools.lru_cache(maxsize=64)
+def _row_numbers(rows: int) -> Any:
+    return np.arange(rows)
+
+
+def _differentiable_gradient(ctx: Any, logits: Tensor, labels: Tensor, grad: Tensor) -> Tensor:
+    value = focal_of_log_odds(log_odds(logits, labels), ctx.gamma)
+    value = _finish(value, ctx.row_weight, ctx.summed, logits.dtype)
+    return torch.autograd.grad(value, logits, grad, create_graph=True)[0]
 
 
 def _finish(value: Any, row_weight: Tensor | float, summed: bool, dtype: torch.dtype) -> Tensor:
@@ -245,6 +269,12 @@ def focal_rows(
         odds = log_odds(logits, labels)
         gamma = gamma(torch.sigmoid(odds.detach())) if callable(gamma) else gamma
         return _finish(focal_of_log_odds(odds, gamma), row_weight, summed, logits.dtype)
+    if logits.device.type == "cpu" and logits.numel() <= _SMALL and logits.dtype in _LARGEST:
+        try:
+            small: Tensor = _SmallFocalRows.apply(logits, labels, gamma, row_weight, summed)
+            return small
+        except OverflowError:
+            pass
     result: Tensor = _FocalRows.apply(logits, labels, gamma, row_weight, summed)
     return result
 

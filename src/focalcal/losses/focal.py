@@ -76,13 +76,15 @@ def focal_loss(
     require_reduction(reduction)
     if validate:
         require_finite(logits, "logits")
-    shape = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else logits.shape[:0]
     num_classes = logits.shape[0] if logits.dim() == 1 else logits.shape[1]
-    gamma = _gamma_rows(gamma, shape, logits)
+    if isinstance(gamma, Tensor):
+        gamma = _gamma_rows(gamma, logits)
+    elif not callable(gamma):
+        check_gamma(gamma)
     if weight is not None:
         weight = _class_weight(weight, num_classes, logits)
     if soft or label_smoothing:
-        return _soft(logits, labels, gamma, weight, ignore_index, label_smoothing, reduction, validate, shape)
+        return _soft(logits, labels, gamma, weight, ignore_index, label_smoothing, reduction, validate)
     rows = _to_rows(logits)
     classes = (labels if labels.dim() == 1 else labels.reshape(-1)).long()
     if validate:
@@ -92,14 +94,14 @@ def focal_loss(
         try:
             row_weight = _row_weight(classes, weight, None, reduction)
             losses = focal_rows(rows, classes, gamma, row_weight=row_weight, summed=reduction != "none")
-            return losses.reshape(shape) if reduction == "none" and len(shape) != 1 else losses
+            return losses.reshape(labels.shape) if reduction == "none" else losses
         except (IndexError, RuntimeError):
             require_label_range(labels, num_classes, ignore_index)
     keep = classes != ignore_index
     classes = torch.where(keep, classes, 0)
     row_weight = _row_weight(classes, weight, keep, reduction)
     losses = focal_rows(rows, classes, gamma, row_weight=row_weight, summed=reduction != "none")
-    return losses.reshape(shape) if reduction == "none" else losses
+    return losses.reshape(labels.shape) if reduction == "none" else losses
 
 
 def _to_rows(values: Tensor) -> Tensor:
@@ -109,22 +111,23 @@ def _to_rows(values: Tensor) -> Tensor:
     return values.unsqueeze(0) if values.dim() == 1 else values.movedim(1, -1).reshape(-1, values.shape[1])
 
 
-def _gamma_rows(gamma: Gamma, shape: torch.Size, logits: Tensor) -> Gamma:
-    """Gamma as something that broadcasts against rows (N, 1) or (N, K)."""
-    if not isinstance(gamma, Tensor):
-        if not callable(gamma):
-            check_gamma(gamma)
-        return gamma
+def _batch_shape(logits: Tensor) -> torch.Size:
+    """The logits' shape without the classes."""
+    return logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else logits.shape[:0]
+
+
+def _gamma_rows(gamma: Tensor, logits: Tensor) -> Tensor:
+    """A gamma tensor as something that broadcasts against rows (N, 1) or (N, K)."""
     gamma = gamma.detach().to(logits.device, wide_dtype(logits.device))
     if gamma.dim() == 0:
         return gamma
-    if gamma.shape == shape:
+    if gamma.shape == _batch_shape(logits):
         return gamma.reshape(-1, 1)
     if gamma.shape == logits.shape:
         return _to_rows(gamma)
     raise InputError(
-        f"gamma: as a tensor must have one value per sample, shape {tuple(shape)}; got {tuple(gamma.shape)}. "
-        "For one value per class give FocalLoss(gamma=...) a (K,) tensor, or pass gamma[labels]."
+        f"gamma: as a tensor must have one value per sample, shape {tuple(_batch_shape(logits))}; got "
+        f"{tuple(gamma.shape)}. For one value per class give FocalLoss a (K,) tensor, or pass gamma[labels]."
     )
 
 
@@ -156,7 +159,6 @@ def _soft(
     label_smoothing: float,
     reduction: Reduction,
     validate: bool,
-    shape: torch.Size,
 ) -> Tensor:
     r"""$-\sum_y q_y (1 - p_y)^\gamma \log p_y$ for soft targets, and for class numbers with label smoothing."""
     if not 0 <= label_smoothing <= 1:
@@ -185,7 +187,7 @@ def _soft(
     if reduction == "mean":
         targets = targets / count
     losses = (targets * focal_elementwise(all_log_odds(rows), gamma)).sum(1)
-    losses = losses.reshape(shape) if reduction == "none" else losses.sum()
+    losses = losses.reshape(_batch_shape(logits)) if reduction == "none" else losses.sum()
     return losses.to(torch.promote_types(logits.dtype, torch.float32))
 
 
