@@ -30,15 +30,17 @@ _SOFTPLUS_IS_LINEAR = 50.0
 INVERSE_FOCAL_LIMIT = 3.591121476668622
 
 
-def lookup(p: Any, inner_edges: Tensor, values: Tensor) -> Any:
+def lookup(p: Any, edges: Tensor, values: Tensor) -> Any:
     """The value of the bin [lower, upper) in which each p lies, for a tensor or a numpy array of p.
 
-    >>> lookup(torch.tensor([0.1, 0.5, 0.9]), torch.tensor([0.5]), torch.tensor([1.0, 2.0]))
+    Beyond the outer edges, that of the outer bins.
+
+    >>> lookup(torch.tensor([0.1, 0.5, 0.9]), torch.tensor([0.0, 0.5, 1.0]), torch.tensor([1.0, 2.0]))
     tensor([1., 2., 2.])
     """
     if isinstance(p, np.ndarray):
-        return values.numpy()[np.searchsorted(inner_edges.numpy(), p, side="right")]
-    return values[torch.bucketize(p, inner_edges, right=True)]
+        return values.numpy()[edges.numpy()[1:-1].searchsorted(p, side="right")]
+    return values[torch.bucketize(p, edges[1:-1], right=True)]
 
 
 def wide_dtype(device: torch.device) -> torch.dtype:

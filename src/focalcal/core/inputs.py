@@ -112,6 +112,23 @@ def require_distribution(probs: Tensor, argument: str, dim: int) -> None:
         )
 
 
+_FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+
+
+def is_plain_batch(logits: object, labels: object) -> bool:
+    """Whether this is the commonest batch, logits (N, K) and class numbers (N,): then there is nothing more to check.
+
+    >>> is_plain_batch(torch.zeros(2, 3), torch.tensor([0, 1])), is_plain_batch(torch.zeros(2, 3), torch.zeros(2, 3))
+    (True, False)
+    """
+    if not (isinstance(logits, Tensor) and isinstance(labels, Tensor)):
+        return False
+    shape = logits.shape
+    if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
+        return False
+    return labels.dtype is torch.int64 and logits.dtype in _FLOATS and labels.shape == shape[:1]
+
+
 def require_logits(logits: Tensor, argument: str = "logits") -> None:
     """Refuse logits whose dtype or shape cannot be right; looks at no value."""
     if not isinstance(logits, Tensor):

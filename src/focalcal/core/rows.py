@@ -126,8 +126,8 @@ def _rows(logits: Tensor, labels: Tensor) -> _Rows:
     return _exact_rows(logits.double(), labels)
 
 
-def _value_and_slope(terms: Sequence[Any], gamma: Gamma) -> tuple[Any, Any, float | Tensor]:
-    """`focal_value_and_slope` of the rows, and the gammas that were used, as a number or a tensor (N, 1)."""
+def _value_and_slope(terms: Sequence[Any], gamma: Gamma) -> tuple[Any, Any, Any]:
+    """`focal_value_and_slope` of the rows, and the gammas that were used."""
     cross_entropy, p, not_p = terms
     on_cpu = isinstance(p, np.ndarray)
     used: Any = gamma
@@ -136,7 +136,7 @@ def _value_and_slope(terms: Sequence[Any], gamma: Gamma) -> tuple[Any, Any, floa
     if on_cpu and isinstance(used, Tensor):
         used = used.numpy().reshape(-1)
     value, slope = focal_value_and_slope(cross_entropy, p, not_p, used, getattr(gamma, "non_negative", False))
-    return value, slope, torch.from_numpy(used).unsqueeze(1) if isinstance(used, np.ndarray) else used
+    return value, slope, used
 
 
 def _gradient_(shares: Tensor, total: Any, slope: Any, labels: Tensor) -> Tensor:
@@ -144,7 +144,8 @@ def _gradient_(shares: Tensor, total: Any, slope: Any, labels: Tensor) -> Tensor
     if isinstance(slope, Tensor):
         share = (slope / total).to(shares.dtype)
         return shares.mul_(share).scatter_(1, labels.unsqueeze(1), slope.neg().to(shares.dtype))
-    share, at_label = (torch.from_numpy(row).to(shares.dtype).unsqueeze(1) for row in (slope / total, -slope))
+    dtype = np.float32 if shares.dtype == torch.float32 else np.float64
+    share, at_label = (torch.from_numpy(row.astype(dtype)[:, None]) for row in (slope / total, -slope))
     return shares.mul_(share).scatter_(1, labels.unsqueeze(1), at_label)
 
 
@@ -203,7 +204,8 @@ class _SmallFocalRows(torch.autograd.Function):
             p = 1 / (against + 1)
             value, slope, used = _value_and_slope((np.log1p(against), p, against * p), gamma)
             weight = row_weight.squeeze(1).numpy() if isinstance(row_weight, Tensor) else row_weight
-            total = float((value * weight).sum())
+            value = value * weight
+            total = float(value.sum())
         if not math.isfinite(total):
             raise OverflowError
         if ctx.needs_input_grad[0]:
@@ -215,7 +217,7 @@ class _SmallFocalRows(torch.autograd.Function):
             ctx.gradient, ctx.gamma, ctx.row_weight, ctx.summed = torch.from_numpy(gradient), used, row_weight, summed
         if summed:
             return torch.scalar_tensor(total, dtype=logits.dtype)
-        return torch.from_numpy(value * weight).to(logits.dtype)
+        return torch.from_numpy(value).to(logits.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
@@ -231,7 +233,8 @@ def _row_numbers(rows: int) -> Any:
 
 
 def _differentiable_gradient(ctx: Any, logits: Tensor, labels: Tensor, grad: Tensor) -> Tensor:
-    value = focal_of_log_odds(log_odds(logits, labels), ctx.gamma)
+    gamma = torch.from_numpy(ctx.gamma).unsqueeze(1) if isinstance(ctx.gamma, np.ndarray) else ctx.gamma
+    value = focal_of_log_odds(log_odds(logits, labels), gamma)
     value = _finish(value, ctx.row_weight, ctx.summed, logits.dtype)
     return torch.autograd.grad(value, logits, grad, create_graph=True)[0]
 
@@ -269,7 +272,7 @@ def focal_rows(
         odds = log_odds(logits, labels)
         gamma = gamma(torch.sigmoid(odds.detach())) if callable(gamma) else gamma
         return _finish(focal_of_log_odds(odds, gamma), row_weight, summed, logits.dtype)
-    if logits.device.type == "cpu" and logits.numel() <= _SMALL and logits.dtype in _LARGEST:
+    if logits.is_cpu and logits.numel() <= _SMALL and logits.dtype in _LARGEST:
         try:
             small: Tensor = _SmallFocalRows.apply(logits, labels, gamma, row_weight, summed)
             return small

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
 from focalcal.core.inputs import (
+    is_plain_batch,
     may_read_values,
     require,
     require_finite,
@@ -71,8 +72,10 @@ def focal_loss(
     >>> focal_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), gamma=2.0)
     tensor(0.0018)
     """
-    require_logits(logits)
-    soft = require_labels(labels, logits)
+    soft = False
+    if not is_plain_batch(logits, labels):
+        require_logits(logits)
+        soft = require_labels(labels, logits)
     require_reduction(reduction)
     if validate:
         require_finite(logits, "logits")
@@ -86,11 +89,11 @@ def focal_loss(
     if soft or label_smoothing:
         return _soft(logits, labels, gamma, weight, ignore_index, label_smoothing, reduction, validate)
     rows = _to_rows(logits)
-    classes = (labels if labels.dim() == 1 else labels.reshape(-1)).long()
+    classes = labels.reshape(-1).long() if labels.dim() != 1 or labels.dtype is not torch.int64 else labels
     if validate:
         require_label_range(labels, num_classes, ignore_index)
     # Out-of-range labels make `gather` fail on the CPU, so there the usual case, nothing ignored, needs no mask.
-    if ignore_index < 0 and logits.device.type == "cpu" and may_read_values():
+    if ignore_index < 0 and logits.is_cpu and may_read_values():
         try:
             row_weight = _row_weight(classes, weight, None, reduction)
             losses = focal_rows(rows, classes, gamma, row_weight=row_weight, summed=reduction != "none")

@@ -48,6 +48,7 @@ class StepGamma(nn.Module):
         )
         for gamma in self.gammas:
             check_gamma(gamma)
+        self._threshold_array, self._gamma_array = np.array(self.thresholds), np.array(self.gammas)
         self.non_negative = min(self.gammas) >= 0  # spares the loss a look at the sign of every sample
 
     @classmethod
@@ -64,7 +65,7 @@ class StepGamma(nn.Module):
     def forward(self, p: Any) -> Any:
         """The gamma of each probability, in the shape of `p`, a tensor or an array."""
         if isinstance(p, np.ndarray):
-            return np.take(self.gammas, np.searchsorted(self.thresholds, p, side="right"))
+            return self._gamma_array[self._threshold_array.searchsorted(p, side="right")]
         gamma = torch.full_like(p, self.gammas[-1])
         for threshold, value in zip(reversed(self.thresholds), reversed(self.gammas[:-1]), strict=True):
             gamma = gamma.masked_fill_(p < threshold, value)

@@ -69,7 +69,7 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
 
     def at(self, p: Any, values: Tensor) -> Any:
         """The value of the bin in which `p` lies, [lower, upper); beyond the outer edges, that of the outer bin."""
-        return lookup(p, self.edges[1:-1], values)
+        return lookup(p, self.edges, values)
 
     @torch.no_grad()
     def accumulate(self, val_logits: Tensor, val_labels: Tensor) -> None:
