@@ -50,9 +50,8 @@ def environment() -> dict[str, Any]:
     }
 
 
-def save(name: str, result: dict[str, Any]) -> Path:
-    """Write a result with its environment as JSON."""
+def save(name: str, result: dict[str, Any], page: str) -> None:
+    """Write a result with its environment as JSON, and the page that people read."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"environment": environment(), **result}, indent=2) + "\n")
-    return path
+    (RESULTS / f"{name}.json").write_text(json.dumps({"environment": environment(), **result}, indent=2) + "\n")
+    (RESULTS / f"{name}.md").write_text(page)

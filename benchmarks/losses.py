@@ -1,6 +1,6 @@
 """Forward and backward pass of the losses, as a ratio to cross-entropy in the same run.
 
-    python benchmarks/losses.py            # prints ratios, writes benchmarks/results/losses.json
+    python benchmarks/losses.py            # prints ratios, writes benchmarks/results/losses.json and losses.md
 
 Peers: torch's cross-entropy (the unit), a focal loss left to autograd, and a loop over samples as in the published
 sample-dependent code. Then LinearFocalLoss against the unchunked loss: time, and peak memory beyond the inputs and
@@ -141,7 +141,34 @@ def compare_layers() -> dict[str, float]:
     return figures
 
 
+def as_markdown(seconds: dict[str, dict[str, float]], linear: dict[str, float]) -> str:
+    """The table of benchmarks/results/losses.md."""
+    sizes = list(seconds)
+    lines = [
+        "# Losses",
+        "",
+        "Forward and backward pass in float32, as a multiple of torch's cross-entropy in the same run (two cores).",
+        "Made by `benchmarks/losses.py`.",
+        "",
+        "| loss | " + " | ".join(sizes) + " |",
+        "|---|" + "---|" * len(sizes),
+    ]
+    for name in seconds[sizes[0]]:
+        ratios = (f"{seconds[size][name] / seconds[size]['cross-entropy']:.2f}" for size in sizes)
+        lines.append(f"| {name} | " + " | ".join(ratios) + " |")
+    lines += [
+        "",
+        "Cross-entropy takes " + ", ".join(f"{seconds[size]['cross-entropy'] * 1e6:,.0f}" for size in sizes) + " us.",
+        "",
+        f"LinearFocalLoss at {LAYER['rows']:,} rows, width {LAYER['width']} and vocabulary {LAYER['vocabulary']:,},",
+        f"against FocalLoss on all logits: {linear['time ratio']:.2f} of the time and {linear['memory ratio']:.3f} of the",
+        f"peak memory beyond inputs and gradients ({linear['chunked MiB']:.0f} and {linear['unchunked MiB']:.0f} MiB).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
     settle_allocator()
-    result = {"seconds per step": compare_losses(), "linear": compare_layers()}
-    print(f"\nWritten to benchmarks/results/{save('losses', result).name}")
+    steps, layers = compare_losses(), compare_layers()
+    save("losses", {"seconds per step": steps, "linear": layers}, as_markdown(steps, layers))
+    print("\nWritten to benchmarks/results/losses.json and losses.md")

@@ -89,6 +89,13 @@ def _exact_rows(logits: Tensor, labels: Tensor) -> _Rows:
     return shares, terms[0], terms[1], terms[2], terms[3]
 
 
+def _block(logits: Tensor, index: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Float32 probabilities with 0 at the label, the label's, and the sum of the others."""
+    shares = torch.softmax(logits.float(), 1, out=out)
+    p = shares.gather(1, index)
+    return shares.scatter_(1, index, 0.0), p, shares.sum(1, keepdim=True)
+
+
 def _blocked_rows(logits: Tensor, labels: Tensor) -> _Rows:
     """Many float32 logits on the CPU, in one pass through memory.
 
@@ -96,16 +103,14 @@ def _blocked_rows(logits: Tensor, labels: Tensor) -> _Rows:
     (1 + gamma) |log(1-p)| half-ulps of float32, which is 2e-6 for losses down to 1e-14.
     """
     (rows, num_classes), index = logits.shape, labels.unsqueeze(1)
-    step = rows if logits.numel() <= _WHOLE else max(1, _BLOCK // num_classes)
-    shares = torch.empty(logits.shape, dtype=torch.float32)
-    held = torch.empty((2, rows, 1))
-    for start in range(0, rows, step):
-        block = slice(start, start + step)
-        share = torch.softmax(logits[block].float(), 1, out=shares[block])
-        torch.gather(share, 1, index[block], out=held[0, block])
-        share.scatter_(1, index[block], 0.0)
-        torch.sum(share, 1, keepdim=True, out=held[1, block])
-    p, total = held[:, :, 0].numpy().astype(np.float64)
+    if logits.numel() <= _WHOLE:
+        shares, *held = _block(logits, index)
+    else:
+        shares, step = torch.empty(logits.shape, dtype=torch.float32), max(1, _BLOCK // num_classes)
+        blocks = [slice(start, start + step) for start in range(0, rows, step)]
+        parts = [_block(logits[block], index[block], out=shares[block])[1:] for block in blocks]
+        held = [torch.cat(column) for column in zip(*parts, strict=True)]
+    p, total = (column.squeeze(1).numpy().astype(np.float64) for column in held)
     np.maximum(total, _TINY, out=total)
     # Odds, because softmax's own float32 sum is off by 1e-5 for 50,000 classes and cancels in them.
     against = total / np.maximum(p, _TINIEST)
