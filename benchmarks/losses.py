@@ -161,8 +161,8 @@ def as_markdown(seconds: dict[str, dict[str, float]], linear: dict[str, float]) 
         "Cross-entropy takes " + ", ".join(f"{seconds[size]['cross-entropy'] * 1e6:,.0f}" for size in sizes) + " us.",
         "",
         f"LinearFocalLoss at {LAYER['rows']:,} rows, width {LAYER['width']} and vocabulary {LAYER['vocabulary']:,},",
-        f"against FocalLoss on all logits: {linear['time ratio']:.2f} of the time and {linear['memory ratio']:.3f} of the",
-        f"peak memory beyond inputs and gradients ({linear['chunked MiB']:.0f} and {linear['unchunked MiB']:.0f} MiB).",
+        f"against FocalLoss on all logits: {linear['time ratio']:.2f} of the time and",
+        f"{linear['memory ratio']:.3f} of the peak memory beyond inputs and gradients ({linear['chunked MiB']:.0f} and {linear['unchunked MiB']:.0f} MiB).",
     ]
     return "\n".join(lines) + "\n"
 
