@@ -162,7 +162,8 @@ def as_markdown(seconds: dict[str, dict[str, float]], linear: dict[str, float]) 
         "",
         f"LinearFocalLoss at {LAYER['rows']:,} rows, width {LAYER['width']} and vocabulary {LAYER['vocabulary']:,},",
         f"against FocalLoss on all logits: {linear['time ratio']:.2f} of the time and",
-        f"{linear['memory ratio']:.3f} of the peak memory beyond inputs and gradients ({linear['chunked MiB']:.0f} and {linear['unchunked MiB']:.0f} MiB).",
+        f"{linear['memory ratio']:.3f} of the peak memory beyond inputs and gradients",
+        f"({linear['chunked MiB']:.0f} and {linear['unchunked MiB']:.0f} MiB).",
     ]
     return "\n".join(lines) + "\n"
 
