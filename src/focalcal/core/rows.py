@@ -39,6 +39,7 @@ _WHOLE = 1 << 22
 _TINY = 1e-37
 # Keeps the odds of a float64 row above 0 without being seen.
 _TINIEST = 1e-307
+_LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.float64)}
 
 
 def log_odds(logits: Tensor, labels: Tensor) -> Tensor:
@@ -259,16 +260,13 @@ def _finish(value: Any, row_weight: Tensor | float, summed: bool, dtype: torch.d
     return torch.from_numpy(value).to(dtype).clamp_(max=_LARGEST[dtype])
 
 
-_LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.float64)}
-
-
 def focal_rows(
     logits: Tensor, labels: Tensor, gamma: Gamma, *, row_weight: Tensor | float = 1.0, summed: bool = True
 ) -> Tensor:
     """Focal loss of `logits` (N, K) at `labels` (N,): the sum of `row_weight` times each row's loss, or each row's.
 
-    `gamma` and `row_weight` are numbers or (N, 1); a callable gamma is given p (N, 1). float16 and bfloat16 logits
-    are computed in float32 and give a float32 loss.
+    `gamma` and `row_weight` are numbers or (N, 1); a callable gamma is given p, one per row. float16 and bfloat16
+    logits are computed in float32 and give a float32 loss.
 
     >>> focal_rows(torch.tensor([[0.0, 0.0]]), torch.tensor([0]), gamma=1.0)  # log(2) / 2
     tensor(0.3466)
@@ -287,8 +285,12 @@ def focal_rows(
     return result
 
 
-def rows_value_and_gradient(logits: Tensor, labels: Tensor, gamma: Gamma, row_weight: float) -> tuple[Tensor, Tensor]:
+def rows_value_and_gradient(
+    logits: Tensor, labels: Tensor, gamma: Gamma, row_weight: Tensor | float
+) -> tuple[Tensor, Tensor]:
     """The weighted sum of the rows' losses and its gradient, for callers that fuse the layer below.
+
+    `row_weight` is a number, or (N, 1) on an accelerator.
 
     >>> value, gradient = rows_value_and_gradient(torch.zeros(1, 2), torch.tensor([0]), 0.0, 1.0)
     >>> gradient
@@ -296,5 +298,5 @@ def rows_value_and_gradient(logits: Tensor, labels: Tensor, gamma: Gamma, row_we
     """
     shares, total, *terms = _rows(logits, labels)
     value, slope, _ = _value_and_slope(terms, gamma)
-    loss = _finish(value, row_weight, True, torch.float64)
+    loss = _finish(value, row_weight, True, wide_dtype(logits.device))
     return loss, _gradient_(shares, total, slope * row_weight, labels).to(logits.dtype)

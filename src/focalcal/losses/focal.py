@@ -81,7 +81,7 @@ def focal_loss(
         require_finite(logits, "logits")
     num_classes = logits.shape[0] if logits.dim() == 1 else logits.shape[1]
     if isinstance(gamma, Tensor):
-        gamma = _gamma_rows(gamma, logits)
+        gamma = _gamma_rows(gamma, logits, per_class=soft or label_smoothing > 0)
     elif not callable(gamma):
         check_gamma(gamma)
     if weight is not None:
@@ -119,14 +119,14 @@ def _batch_shape(logits: Tensor) -> torch.Size:
     return logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else logits.shape[:0]
 
 
-def _gamma_rows(gamma: Tensor, logits: Tensor) -> Tensor:
-    """A gamma tensor as something that broadcasts against rows (N, 1) or (N, K)."""
+def _gamma_rows(gamma: Tensor, logits: Tensor, per_class: bool) -> Tensor:
+    """A gamma tensor as rows (N, 1), or (N, K) where every class has a target."""
     gamma = gamma.detach().to(logits.device, wide_dtype(logits.device))
     if gamma.dim() == 0:
         return gamma
     if gamma.shape == _batch_shape(logits):
         return gamma.reshape(-1, 1)
-    if gamma.shape == logits.shape:
+    if per_class and gamma.shape == logits.shape:
         return _to_rows(gamma)
     raise InputError(
         f"gamma: as a tensor must have one value per sample, shape {tuple(_batch_shape(logits))}; got "

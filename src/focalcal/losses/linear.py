@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-from focalcal.core.focal import Gamma
+from focalcal.core.focal import Gamma, wide_dtype
 from focalcal.core.inputs import require, require_label_range
 from focalcal.core.rows import rows_value_and_gradient
 from focalcal.errors import InputError
@@ -28,7 +28,7 @@ class _LinearFocal(torch.autograd.Function):
         bias: Tensor | None,
         labels: Tensor,
         gamma: Gamma,
-        scale: float,
+        row_weight: Tensor | float,
     ) -> Tensor:
         rows, vocabulary = hidden.shape[0], weight.shape[0]
         step = max(1, _CHUNK_LOGITS // vocabulary)
@@ -36,13 +36,14 @@ class _LinearFocal(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden) if need_hidden else None
         grad_weight = torch.zeros_like(weight) if need_weight else None
         grad_bias = torch.zeros_like(bias) if need_bias and bias is not None else None
-        total: Tensor = torch.zeros((), dtype=torch.float64)
+        total = torch.zeros((), dtype=wide_dtype(hidden.device), device=hidden.device)
         for start in range(0, rows, step):
             chunk = slice(start, start + step)
             logits = hidden[chunk] @ weight.T if bias is None else torch.addmm(bias, hidden[chunk], weight.T)
-            value, gradient = rows_value_and_gradient(logits, labels[chunk], gamma, scale)
+            weights = row_weight[chunk] if isinstance(row_weight, Tensor) else row_weight
+            value, gradient = rows_value_and_gradient(logits, labels[chunk], gamma, weights)
             del logits
-            total = total + value.to(total)
+            total += value
             if grad_hidden is not None:
                 torch.mm(gradient, weight, out=grad_hidden[chunk])
             if grad_weight is not None:
@@ -50,7 +51,7 @@ class _LinearFocal(torch.autograd.Function):
             if grad_bias is not None:
                 grad_bias += gradient.sum(0)
         ctx.gradients = (grad_hidden, grad_weight, grad_bias)
-        return total.to(hidden.device, torch.promote_types(hidden.dtype, torch.float32))
+        return total.to(torch.promote_types(hidden.dtype, torch.float32))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -106,18 +107,26 @@ class LinearFocalLoss(ScheduledByEpoch, nn.Module):
         flat = labels.reshape(-1)
         if flat.device.type == "cpu":
             require_label_range(flat, weight.shape[0], self.ignore_index)
-        keep = (flat != self.ignore_index).nonzero().squeeze(1)
-        rows, classes = hidden.reshape(-1, hidden.shape[-1]), flat.long()
-        if len(keep) < len(flat):
-            rows, classes = rows[keep], classes[keep]
         require(len(flat) > 0, "hidden", "the batch is empty", tuple(hidden.shape), "Skip empty batches.")
-        scale = 1 / max(len(keep), 1) if self.reduction == "mean" else 1.0
+        rows, classes = hidden.reshape(-1, hidden.shape[-1]), flat.long()
+        keep = classes != self.ignore_index
+        row_weight: Tensor | float
+        if flat.is_cpu:  # leave the ignored rows out; elsewhere counting them would wait for the device
+            if not bool(keep.all()):
+                rows, classes = rows[keep], classes[keep]
+            row_weight = 1 / max(len(classes), 1) if self.reduction == "mean" else 1.0
+        else:
+            classes = torch.where(keep, classes, 0)
+            row_weight = keep.to(wide_dtype(flat.device)).unsqueeze(1)
+            if self.reduction == "mean":
+                row_weight = row_weight / row_weight.sum().clamp_min(1)
         # Under autocast the products run in the lower precision, as those of a linear layer do.
-        if torch.is_autocast_enabled(rows.device.type):
-            low = torch.get_autocast_dtype(rows.device.type)
+        device = rows.device.type
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            low = torch.get_autocast_dtype(device)
             rows, weight = rows.to(low), weight.to(low)
             bias = None if bias is None else bias.to(low)
-        result: Tensor = _LinearFocal.apply(rows, weight, bias, classes, self.gamma, scale)
+        result: Tensor = _LinearFocal.apply(rows, weight, bias, classes, self.gamma, row_weight)
         return result
 
     def extra_repr(self) -> str:
