@@ -66,8 +66,8 @@ def focal_loss(
         validate: also check values on accelerators, where that waits for the device. Labels on the CPU are
             always checked.
 
-    Source: [lin2017, Eq. 4], [mukhoti2020, Sec. 4 and App. A], [ghosh2022, Eq. 1]. Differs from torch where every label
-    is ignored: the mean is then 0, not NaN.
+    Source: [lin2017, Eq. 4], [mukhoti2020, Sec. 4 and App. A], [ghosh2022, Eq. 1]. Differs from torch's cross-entropy
+    (at gamma 0) in the digits that torch loses near p = 1, and where every label is ignored: the mean is 0, not NaN.
 
     >>> focal_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), gamma=2.0)
     tensor(0.0018)
