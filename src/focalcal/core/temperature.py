@@ -157,7 +157,7 @@ def suggest_gamma(val_logits: ArrayLike, val_labels: ArrayLike) -> float:
 
     where $T$ is the optimal temperature of `val_logits` (N, K) at `val_labels` (N,). 0 where the model is not
     overconfident ($T \le 1$), and at most 20. The relation is a worst case over all rows of K logits and weakens with
-    K: T = 2 suggests 1.7 for 3 classes, 4 for 10 and 16 for 100. Read large suggestions as upper ends of a search.
+    K: T = 2 suggests 1.8 for 3 classes, 4.1 for 10 and 16 for 100. Read large suggestions as upper ends of a search.
 
     Source: [komisarenko2024, Sec. 4.1], made into a rule.
 
