@@ -84,6 +84,16 @@ def test_suggested_gamma_undoes_the_overconfidence_that_was_planted(classes):
         assert 1 / fc.nearest_temperature(gamma, classes) == pytest.approx(temperature, rel=1e-5)
 
 
+def test_read_only_arrays_and_small_integers_are_welcome():
+    """As they come out of a memory-mapped file; torch would warn, and warnings are errors here."""
+    logits, labels = calibrated_logits(300, 3)
+    frozen, classes = logits.numpy().copy(), labels.numpy().astype(np.uint16)
+    frozen.flags.writeable = classes.flags.writeable = False
+    expected = pytest.approx(fc.optimal_temperature(logits, labels))
+    assert fc.optimal_temperature(frozen, classes) == expected
+    assert fc.optimal_temperature(frozen[::-1], classes[::-1]) == expected
+
+
 def test_suggested_gamma_is_zero_for_a_modest_model_and_capped_for_a_hopeless_one():
     logits, labels = calibrated_logits(2000, 3)
     assert fc.suggest_gamma((0.5 * logits).numpy(), labels.numpy()) == 0.0

@@ -51,6 +51,17 @@ def test_under_autocast_it_computes_like_a_linear_layer():
     assert_close(loss, fc.FocalLoss()(hidden @ weight.T, labels), rtol=3e-2, atol=1e-2)
 
 
+def test_float16_gradients_of_a_mean_over_many_rows_do_not_vanish():
+    """With the loss scaled up as a gradient scaler does, they are those of float32."""
+    hidden, weight, _, labels = layer(rows=20_000, width=4, classes=300, dtype=torch.float32)
+    low = [x.detach().half().requires_grad_() for x in (hidden, weight)]
+    (65536 * fc.LinearFocalLoss(2.0)(*low, labels)).backward()
+    (65536 * fc.LinearFocalLoss(2.0)(hidden, weight, labels)).backward()
+    assert low[0].grad.dtype == torch.float16
+    assert_close(low[0].grad.float(), hidden.grad, rtol=0.05, atol=0.02)
+    assert (low[0].grad != 0).float().mean() > 0.99
+
+
 def test_all_labels_ignored_costs_nothing():
     hidden, weight, _, labels = layer()
     loss = fc.LinearFocalLoss()(hidden, weight, torch.full_like(labels, -100))

@@ -60,11 +60,28 @@ def to_tensor(values: ArrayLike, argument: str) -> tuple[Tensor, Callable[[Tenso
         return values, lambda result: result
     if isinstance(values, np.ndarray):
         require(np.issubdtype(values.dtype, np.floating), argument, "must be floating point", values.dtype)
-        return torch.from_numpy(np.ascontiguousarray(values)), lambda result: result.numpy()
+        return _from_numpy(values), lambda result: result.numpy()
     try:
         return torch.as_tensor(values, dtype=torch.float64), lambda result: result
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{argument}: must be a tensor, an array or numbers; got {type(values).__name__}.") from error
+
+
+def _from_numpy(values: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor of an array's values, copied only where torch could not share them (read-only or strided backwards)."""
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))
+
+
+def to_classes(labels: ArrayLike, logits: Tensor, argument: str) -> Tensor:
+    """Class numbers (N,) for scores (N, K), as int64 and checked; reads the labels."""
+    classes = _from_numpy(labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)
+    wrong = classes.is_floating_point() or classes.is_complex() or classes.dtype == torch.bool
+    require(not wrong, argument, "must be class numbers", classes.dtype)
+    expected = tuple(logits.shape[:1])
+    require(tuple(classes.shape) == expected, argument, f"must have shape {expected}", tuple(classes.shape))
+    classes = classes.to(logits.device, torch.int64)
+    require_label_range(classes, logits.shape[1])
+    return classes
 
 
 def require_finite(values: Tensor, argument: str) -> None:

@@ -26,9 +26,9 @@ from focalcal.core.inputs import (
     require,
     require_distribution,
     require_finite,
-    require_label_range,
     require_reduction,
     require_unit_interval,
+    to_classes,
     to_tensor,
 )
 from focalcal.core.rows import all_log_odds
@@ -134,14 +134,11 @@ def proper_focal_loss(
     require(given.dim() == 2, "probs", "must have shape (N, K)", tuple(given.shape))
     require_distribution(given, "probs", -1)
     require(math.isfinite(gamma) and gamma >= 0, "gamma", "must be non-negative and finite", gamma)
-    classes = torch.as_tensor(labels, device=given.device)
-    require(not classes.is_floating_point(), "labels", "must be class numbers", classes.dtype)
-    require(classes.shape == given.shape[:1], "labels", f"must have shape {tuple(given.shape[:1])}", classes.shape)
-    require_label_range(classes, given.shape[1])
+    classes = to_classes(labels, given, "labels")
     require_reduction(reduction)
     gammas = torch.tensor(gamma, dtype=wide_dtype(given.device), device=given.device)
     odds = inverse_log_odds(torch.log(given.detach().to(gammas.dtype)), gammas)
-    rows = focal_of_log_odds(odds.gather(1, classes.long().unsqueeze(1)).squeeze(1), gamma).to(given.dtype)
+    rows = focal_of_log_odds(odds.gather(1, classes.unsqueeze(1)).squeeze(1), gamma).to(given.dtype)
     return rows if reduction == "none" else rows.mean() if reduction == "mean" else rows.sum()
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.focal import wide_dtype
-from focalcal.core.inputs import ArrayLike, require, require_finite, require_label_range, to_tensor
+from focalcal.core.inputs import ArrayLike, require, require_finite, to_classes, to_tensor
 from focalcal.core.maps import log_h
 from focalcal.core.solve import minimize_convex
 
@@ -92,9 +92,7 @@ def nearest_temperature(gamma: float, num_classes: int) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def _nearest_temperature(gamma: float, num_classes: int) -> float:
-    from scipy.optimize import (
-        minimize_scalar,
-    )  # here, so that `import focalcal` brings in torch and numpy only
+    from scipy.optimize import minimize_scalar
 
     if gamma == 0:
         return 1.0
@@ -185,8 +183,4 @@ def _logits_and_labels(logits: ArrayLike, labels: ArrayLike, first: str, second:
     require(x.dim() == 2 and x.shape[1] >= 2, first, "must have shape (N, K) with K >= 2", tuple(x.shape))
     require(x.shape[0] >= 1, first, "must have at least one row", tuple(x.shape))
     require_finite(x, first)
-    y = torch.as_tensor(labels, device=x.device)
-    require(not (y.is_floating_point() or y.dtype == torch.bool), second, "must be class numbers", y.dtype)
-    require(y.shape == x.shape[:1], second, f"must have shape {tuple(x.shape[:1])}", tuple(y.shape))
-    require_label_range(y, x.shape[1])
-    return x.detach().to(wide_dtype(x.device)), y.long()
+    return x.detach().to(wide_dtype(x.device)), to_classes(labels, x, second)

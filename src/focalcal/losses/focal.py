@@ -205,7 +205,7 @@ class LossOptions(TypedDict, total=False):
 
 
 class SoftmaxFocalLoss(nn.Module):
-    """What the modules of `focal_loss` share: its options. The others differ in how they choose gamma."""
+    """What the modules of `focal_loss` share: its options. Its subclasses differ in how they choose gamma."""
 
     weight: Tensor | None
 

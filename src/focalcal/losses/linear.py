@@ -29,6 +29,7 @@ class _LinearFocal(torch.autograd.Function):
         labels: Tensor,
         gamma: Gamma,
         row_weight: Tensor | float,
+        scale: Tensor | float,
     ) -> Tensor:
         rows, vocabulary = hidden.shape[0], weight.shape[0]
         step = max(1, _CHUNK_LOGITS // vocabulary)
@@ -50,8 +51,9 @@ class _LinearFocal(torch.autograd.Function):
                 grad_weight.addmm_(gradient.T, hidden[chunk])
             if grad_bias is not None:
                 grad_bias += gradient.sum(0)
-        ctx.gradients = (grad_hidden, grad_weight, grad_bias)
-        return total.to(torch.promote_types(hidden.dtype, torch.float32))
+        # A mean is taken at the very end: 1/N here would push float16 gradients under their smallest number.
+        ctx.gradients, ctx.scale = (grad_hidden, grad_weight, grad_bias), scale
+        return (total * scale).to(torch.promote_types(hidden.dtype, torch.float32))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -63,8 +65,9 @@ class _LinearFocal(torch.autograd.Function):
         if ctx.gradients is None:
             raise RuntimeError("LinearFocalLoss can go backward once per forward pass: call it again for another.")
         gradients, ctx.gradients = ctx.gradients, None  # given away, so that no second copy is ever held
-        scaled = (None if held is None else held.mul_(grad.to(held.dtype)) for held in gradients)
-        return (*scaled, None, None, None)
+        factor = grad * ctx.scale
+        scaled = (None if held is None else held.mul_(factor) for held in gradients)
+        return (*scaled, None, None, None, None)
 
 
 @final
@@ -110,23 +113,24 @@ class LinearFocalLoss(ScheduledByEpoch, nn.Module):
         require(len(flat) > 0, "hidden", "the batch is empty", tuple(hidden.shape), "Skip empty batches.")
         rows, classes = hidden.reshape(-1, hidden.shape[-1]), flat.long()
         keep = classes != self.ignore_index
-        row_weight: Tensor | float
+        row_weight: Tensor | float = 1.0
+        count: Tensor | float
         if flat.is_cpu:  # leave the ignored rows out; elsewhere counting them would wait for the device
             if not bool(keep.all()):
                 rows, classes = rows[keep], classes[keep]
-            row_weight = 1 / max(len(classes), 1) if self.reduction == "mean" else 1.0
+            count = max(len(classes), 1)
         else:
             classes = torch.where(keep, classes, 0)
             row_weight = keep.to(wide_dtype(flat.device)).unsqueeze(1)
-            if self.reduction == "mean":
-                row_weight = row_weight / row_weight.sum().clamp_min(1)
+            count = row_weight.sum().clamp_min(1)
+        scale = 1 / count if self.reduction == "mean" else 1.0
         # Under autocast the products run in the lower precision, as those of a linear layer do.
         device = rows.device.type
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             low = torch.get_autocast_dtype(device)
             rows, weight = rows.to(low), weight.to(low)
             bias = None if bias is None else bias.to(low)
-        result: Tensor = _LinearFocal.apply(rows, weight, bias, classes, self.gamma, row_weight)
+        result: Tensor = _LinearFocal.apply(rows, weight, bias, classes, self.gamma, row_weight, scale)
         return result
 
     def extra_repr(self) -> str:
