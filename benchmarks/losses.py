@@ -12,10 +12,9 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from harness import best_times, save, settle_allocator
+from harness import best_times, peak_memory, save, settle_allocator
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -91,14 +90,6 @@ def compare_losses() -> dict[str, dict[str, float]]:
 
 # The layer of a small language model: 2,048 tokens, vocabulary 128,000.
 LAYER = {"rows": 2048, "width": 512, "vocabulary": 128_000}
-
-
-def peak_memory(reset: bool = False) -> float:
-    """The largest resident memory of this process since the last reset, in MiB (Linux)."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
 
 
 def run_layer(chunked: bool, queue: multiprocessing.Queue) -> None:  # type: ignore[type-arg]

@@ -1,6 +1,7 @@
 """focalcal makes classifiers say how sure they are, truthfully.
 
-Training losses and the theory behind them. Names are loaded when first used, so that the command line answers at once.
+Training losses, the theory behind them, and every calibration measure. Names are loaded when first used, so that the
+command line answers at once.
 
 >>> import torch, focalcal as fc
 >>> loss = fc.FocalLoss(gamma=3.0)
@@ -12,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from focalcal import papers
+    from focalcal import metrics, papers
     from focalcal.core.focal import confidence_thresholds, gamma_star, gradient_ratio
     from focalcal.core.maps import focal_map, focal_map_inverse, focal_minimizer, proper_focal_loss
     from focalcal.core.temperature import (
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
         suggest_gamma,
         temperature_bounds,
     )
-    from focalcal.errors import FocalCalError, InputError
+    from focalcal.errors import FocalCalError, InputError, InputWarning
     from focalcal.losses import (
         AdaFocalLoss,
         BinaryFocalLoss,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         focal_loss,
         sigmoid_focal_loss,
     )
+    from focalcal.metrics import Evaluation, bootstrap, compare, evaluate
 
 __version__ = "0.1.0.dev0"
 
@@ -45,22 +47,28 @@ __all__ = [
     "BinaryFocalLoss",
     "BrierLoss",
     "CalFocalLoss",
+    "Evaluation",
     "FocalCalError",
     "FocalLoss",
     "InputError",
+    "InputWarning",
     "LabelSmoothingLoss",
     "LinearFocalLoss",
     "MMCELoss",
     "ScheduledGamma",
     "StepGamma",
+    "bootstrap",
     "brier_loss",
+    "compare",
     "confidence_thresholds",
+    "evaluate",
     "focal_loss",
     "focal_map",
     "focal_map_inverse",
     "focal_minimizer",
     "gamma_star",
     "gradient_ratio",
+    "metrics",
     "nearest_temperature",
     "optimal_temperature",
     "papers",
@@ -80,14 +88,15 @@ _THEORY = {
         "suggest_gamma",
         "temperature_bounds",
     ),
-    "focalcal.errors": ("FocalCalError", "InputError"),
+    "focalcal.errors": ("FocalCalError", "InputError", "InputWarning"),
+    "focalcal.metrics": ("Evaluation", "bootstrap", "compare", "evaluate"),
 }
 _HOME = {name: module for module, names in _THEORY.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name == "papers":
-        return import_module("focalcal.papers")
+    if name in ("metrics", "papers"):
+        return import_module(f"focalcal.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'focalcal' has no attribute {name!r}")
     value = getattr(import_module(_HOME.get(name, "focalcal.losses")), name)

@@ -1,7 +1,10 @@
-"""Every error that focalcal raises on purpose.
+"""Every error that focalcal raises on purpose, and its one warning.
 
 FocalCalError
 └── InputError      what the caller gave breaks a stated rule (also a ValueError)
+
+UserWarning
+└── InputWarning    what the caller gave is allowed but looks like a mistake
 """
 
 
@@ -11,3 +14,7 @@ class FocalCalError(Exception):
 
 class InputError(FocalCalError, ValueError):
     """What the caller gave breaks a rule; the message names the argument, the rule, what came and the way out."""
+
+
+class InputWarning(UserWarning):
+    """What the caller gave is allowed but looks like a mistake, such as probabilities passed as logits."""

@@ -1,34 +1,39 @@
 r"""One binning engine: every ECE, AdaFocal and every reliability diagram read the same `Bins`.
 
 A bin $b$ holds the confidences in $(e_{b-1}, e_b]$; the first one is closed at its lower end. Counts add up to N.
-Sums run over the sorted rows, so the result does not depend on their order.
+An edge is compared in the precision of the confidences, so that a float32 0.3 is not above 3/10.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from focalcal.core.inputs import require
+from focalcal.core.ranking import Array, Ranked
 
-Scheme = Literal["equal_width", "equal_mass", "interpolated"]
+Scheme = Literal["equal_width", "equal_mass", "array_split", "interpolated", "equal_width_sweep", "equal_mass_sweep"]
 
 
 @dataclass(frozen=True)
 class Bins:
-    r"""Per-bin statistics of N predictions, in float64: B bins, B + 1 edges.
+    r"""Per-bin statistics of predictions, in float64: B + 1 `edges`, and for each bin, in the last dimension,
 
-    `count` is $|B_b|$, `confidence` the mean confidence $C_b$ and `accuracy` the mean correctness $A_b$; both are 0
-    in an empty bin, so that its `gap` $C_b - A_b$ is 0 as well.
+    - `count`, the number of rows $|B_b|$, and `mass`, their total weight (the count, where rows have no weights);
+    - `confidence`, the mean confidence $C_b$, and `accuracy`, the mean correctness $A_b$, both 0 in an empty bin.
+
+    A leading dimension, where there is one, runs over classes or resamples.
     """
 
     edges: Tensor
     count: Tensor
     confidence: Tensor
     accuracy: Tensor
+    mass: Tensor
 
     @property
     def gap(self) -> Tensor:
@@ -38,51 +43,148 @@ class Bins:
     @property
     def weight(self) -> Tensor:
         """The share of the predictions that each bin holds."""
-        return self.count / self.count.sum()
+        return self.mass / self.mass.sum(-1, keepdim=True)
+
+    def merge(self, other: Bins) -> Bins:
+        """The bins of both sets of predictions together.
+
+        >>> one = bin_predictions(torch.tensor([0.9]), torch.tensor([1]), num_bins=1)
+        >>> two = bin_predictions(torch.tensor([0.5]), torch.tensor([0]), num_bins=1)
+        >>> one.merge(two).gap
+        tensor([0.2000], dtype=torch.float64)
+        """
+        same = self.edges.shape == other.edges.shape and torch.equal(self.edges, other.edges)
+        require(
+            same,
+            "other",
+            "must have the same edges",
+            f"{len(other.edges) - 1} bins with other edges",
+            "Bins of equal mass have edges of their own: merge the rows instead.",
+        )
+        return Bins.of_sums(
+            self.edges, *(mine + theirs for mine, theirs in zip(self.sums(), other.sums(), strict=True))
+        )
+
+    def sums(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Count, mass, and the sums of weighted confidence and correctness: what adds up over batches."""
+        return self.count, self.mass, self.mass * self.confidence, self.mass * self.accuracy
+
+    @staticmethod
+    def of_sums(edges: Tensor, count: Tensor, mass: Tensor, confidence: Tensor, accuracy: Tensor) -> Bins:
+        """Bins from the sums of weighted confidence and correctness over the rows of each bin."""
+        size = torch.where(mass > 0, mass, 1.0)
+        return Bins(edges=edges, count=count, confidence=confidence / size, accuracy=accuracy / size, mass=mass)
 
 
 def bin_predictions(
-    confidence: Tensor, correct: Tensor, *, num_bins: int = 15, edges: Scheme | Tensor = "equal_width"
+    confidence: Tensor | Array,
+    correct: Tensor | Array,
+    *,
+    num_bins: int = 15,
+    edges: Scheme | Tensor = "equal_width",
+    weight: Tensor | Array | None = None,
 ) -> Bins:
     r"""Sort predictions into bins of confidence.
 
-    where `confidence` (N,) lies in [0, 1], `correct` (N,) is 0 or 1, and `edges` is one of
+    where `confidence` (N,) lies in [0, 1], `correct` (N,) is 0 or 1, `weight` (N,) is not negative, and `edges` is
 
     - `"equal_width"`: edges $i/M$ [mukhoti2020, Eq. 1];
     - `"equal_mass"`: the row of rank i (from 0) goes to bin $\lfloor M i / N \rfloor$, so that counts differ by at most
       one [mukhoti2020, Eq. 3]. Equal confidences share their correctness evenly, wherever the cut falls among them;
+    - `"array_split"`: of equal mass too, but the larger bins come first [kumar2019, as released];
     - `"interpolated"`: edges at the ranks $N i / M$ of the sorted confidences, linear in between; equal confidences
       stay together, and a bin of zero width is empty [ghosh2022, as released];
+    - `"equal_width_sweep"`, `"equal_mass_sweep"`: as many bins as keep the accuracies in order [roelofs2022, Alg. 1];
     - a tensor of increasing edges, the outer two being stretched to cover all confidences.
+
+    Whole-number weights mean repeated rows; with others, bins of equal mass have equal weight and may share a row.
 
     >>> bins = bin_predictions(torch.tensor([0.55, 0.65, 0.95]), torch.tensor([1, 0, 1]), num_bins=2)
     >>> bins.count, bins.gap
     (tensor([0., 3.], dtype=torch.float64), tensor([0.0000, 0.0500], dtype=torch.float64))
     """
+    given, right, share = _columns(confidence, correct, weight)
+    if isinstance(edges, Tensor) or edges == "equal_width":
+        require(num_bins >= 1, "num_bins", "must be at least 1", num_bins, "The papers use 15.")
+        cut = edges.to("cpu", torch.float64) if isinstance(edges, Tensor) else equal_width_edges(num_bins)
+        return _bins_between(cut, given, right, share)
+    return bin_ranked(Ranked.of_rows(given, right, share), num_bins=num_bins, edges=edges)
+
+
+def bin_ranked(ranked: Ranked, *, num_bins: int = 15, edges: Scheme | Tensor = "equal_width") -> Bins:
+    """The bins of predictions that are already ranked; `edges` as in `bin_predictions`.
+
+    >>> ranked = Ranked.of_rows(np.array([0.9, 0.9, 0.9, 0.9]), np.array([1, 0, 0, 0]))
+    >>> bin_ranked(ranked, num_bins=2, edges="equal_mass").accuracy
+    tensor([0.2500, 0.2500], dtype=torch.float64)
+    """
+    if not isinstance(edges, Tensor) and edges.endswith("_sweep"):
+        edges = cast(Scheme, edges.removesuffix("_sweep"))
+        num_bins = ranked.sweep(equal_mass=edges == "equal_mass")
     require(num_bins >= 1, "num_bins", "must be at least 1", num_bins, "The papers use 15.")
-    require(confidence.dim() == 1, "confidence", "must have shape (N,)", tuple(confidence.shape))
-    require(len(confidence) >= 1, "confidence", "must have at least one row", 0)
-    require(correct.shape == confidence.shape, "correct", "must have confidence's shape", tuple(correct.shape))
-    values, order = torch.sort(confidence.detach().to("cpu", torch.float64))
-    right = _share_among_ties(values, correct.detach().to("cpu", torch.float64)[order])
     if isinstance(edges, Tensor):
-        cut, member = _by_edges(values, edges.to("cpu", torch.float64))
+        cut = edges.to("cpu", torch.float64).numpy()
     elif edges == "equal_width":
-        cut, member = _by_edges(values, equal_width_edges(num_bins))
+        cut = equal_width_edges(num_bins).numpy()
     elif edges == "interpolated":
-        cut, member = _by_edges(values, interpolated_edges(values, num_bins))
+        times = (ranked.mass if ranked.counts_rows else ranked.count).astype(np.int64)
+        cut = interpolated_edges(torch.from_numpy(np.repeat(ranked.value.astype(float), times)), num_bins).numpy()
     else:
-        require(edges == "equal_mass", "edges", "must be equal_width, equal_mass, interpolated or a tensor", edges)
-        require(num_bins <= len(values), "num_bins", f"must be at most N = {len(values)}", num_bins)
-        member = torch.arange(len(values)) * num_bins // len(values)
-        first = torch.searchsorted(member, torch.arange(1, num_bins))
-        inner = (values[first - 1] + values[first]) / 2
-        cut = torch.cat([values.new_zeros(1), inner, values.new_ones(1)])
-    num_bins = len(cut) - 1
-    count = torch.bincount(member, minlength=num_bins).double()
-    total = values.new_zeros(2, num_bins).index_add_(1, member, torch.stack([values, right]))
-    mean = total / count.clamp_min(1)
-    return Bins(edges=cut, count=count, confidence=mean[0], accuracy=mean[1])
+        names = ("equal_mass", "array_split")
+        require(edges in names, "edges", f"must be a tensor or one of {', '.join(Scheme.__args__)}", edges)  # type: ignore[attr-defined]
+        return _bins_of_mass(ranked, num_bins, larger_first=edges == "array_split")
+    sums = ranked.below_values(cut)
+    sums[:, 0], sums[:, -1] = 0, ranked.before(np.array([len(ranked.value)]))[:, 0]  # nothing is outside
+    return _assemble(cut, sums)
+
+
+def _columns(confidence: Any, correct: Any, weight: Any) -> tuple[Array, Array, Array | None]:
+    """The columns as arrays on the CPU, checked for shape."""
+    given = _as_array(confidence)
+    given = given if given.dtype in (np.float32, np.float64) else given.astype(np.float64)
+    right = _as_array(correct)
+    share = None if weight is None else _as_array(weight).astype(np.float64)
+    require(given.ndim == 1, "confidence", "must have shape (N,)", given.shape)
+    require(len(given) >= 1, "confidence", "must have at least one row", 0)
+    require(right.shape == given.shape, "correct", "must have confidence's shape", right.shape)
+    if share is not None:
+        require(share.shape == given.shape, "weight", "must have confidence's shape", share.shape)
+    return given, right, share
+
+
+def _as_array(values: Any) -> Array:
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    values = values.detach().cpu()
+    return np.asarray((values.float() if values.dtype in (torch.float16, torch.bfloat16) else values).numpy())
+
+
+def _bins_between(edges: Tensor, confidence: Array, correct: Array, weight: Array | None) -> Bins:
+    """Bins with fixed edges, in one pass over rows in any order."""
+    values, num_bins = torch.from_numpy(np.require(confidence, requirements="W")), len(edges) - 1
+    inner = edges[1:-1].to(values.dtype).contiguous()
+    # Bin and correctness in one index: one count serves both.
+    place = torch.bucketize(values, inner).mul_(2).add_(torch.from_numpy(correct.astype(np.int64)))
+    share = None if weight is None else torch.from_numpy(weight)
+    count, mass, total = (
+        torch.bincount(place, weights=column, minlength=2 * num_bins).double().view(num_bins, 2)
+        for column in (None, share, values.double() if share is None else values * share)
+    )
+    return Bins.of_sums(edges, count.sum(1), mass.sum(1), total.sum(1), mass[:, 1])
+
+
+def _bins_of_mass(ranked: Ranked, num_bins: int, *, larger_first: bool) -> Bins:
+    rows = int(ranked.count.sum())
+    require(num_bins <= rows, "num_bins", f"must be at most N = {rows}", num_bins, "Take fewer bins or more rows.")
+    sums, edge = ranked.below_masses(ranked.mass_cuts(num_bins, larger_first=larger_first))
+    edge[0], edge[-1] = 0.0, 1.0
+    return _assemble(edge, sums)
+
+
+def _assemble(edges: Array, sums: Array) -> Bins:
+    """Bins from the sums (4, M + 1) of count, mass, confidence and correctness below each edge."""
+    inside = torch.from_numpy(np.diff(sums, axis=1))
+    return Bins.of_sums(torch.from_numpy(np.asarray(edges, dtype=np.float64)), *inside)
 
 
 def equal_width_edges(num_bins: int) -> Tensor:
@@ -104,16 +206,3 @@ def interpolated_edges(values: Tensor, num_bins: int) -> Tensor:
     below = rank.long().clamp_max(len(values) - 1)
     above = (below + 1).clamp_max(len(values) - 1)
     return values[below] + (rank - below) * (values[above] - values[below])
-
-
-def _by_edges(values: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-    """The edges, and the bin of each value: (lower, upper], everything beyond the outer edges in the outer bins."""
-    return edges, torch.bucketize(values, edges[1:-1].contiguous())
-
-
-def _share_among_ties(values: Tensor, correct: Tensor) -> Tensor:
-    """Each row's correctness replaced by the mean over the rows with the same value (sorted)."""
-    _, group, size = torch.unique_consecutive(values, return_inverse=True, return_counts=True)
-    total = correct.new_zeros(len(size)).index_add_(0, group, correct)  # sums of 0 and 1: exact in any order
-    shared: Tensor = (total / size)[group]
-    return shared

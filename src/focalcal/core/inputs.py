@@ -55,26 +55,38 @@ def to_tensor(values: ArrayLike, argument: str) -> tuple[Tensor, Callable[[Tenso
     Tensors come back as tensors, numpy arrays as arrays; lists and numbers are read as float64 and come back as
     tensors.
     """
+    tensor = to_float_tensor(values, argument)
+    if isinstance(values, np.ndarray):
+        return tensor, lambda result: result.numpy()
+    return tensor, lambda result: result
+
+
+def to_float_tensor(values: ArrayLike, argument: str) -> Tensor:
+    """The values as a floating tensor, sharing memory where that is possible; lists and numbers become float64.
+
+    >>> to_float_tensor([0.5, 1.0], "probs")
+    tensor([0.5000, 1.0000], dtype=torch.float64)
+    """
     if isinstance(values, Tensor):
         require(values.is_floating_point(), argument, "must be floating point", values.dtype)
-        return values, lambda result: result
+        return values
     if isinstance(values, np.ndarray):
         require(np.issubdtype(values.dtype, np.floating), argument, "must be floating point", values.dtype)
-        return _from_numpy(values), lambda result: result.numpy()
+        return from_numpy(values)
     try:
-        return torch.as_tensor(values, dtype=torch.float64), lambda result: result
+        return torch.as_tensor(values, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{argument}: must be a tensor, an array or numbers; got {type(values).__name__}.") from error
 
 
-def _from_numpy(values: np.ndarray[Any, Any]) -> Tensor:
+def from_numpy(values: np.ndarray[Any, Any]) -> Tensor:
     """A tensor of an array's values, copied only where torch could not share them (read-only or strided backwards)."""
     return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
 
 def to_classes(labels: ArrayLike, logits: Tensor, argument: str) -> Tensor:
     """Class numbers (N,) for scores (N, K), as int64 and checked; reads the labels."""
-    classes = _from_numpy(labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)
+    classes = from_numpy(labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)
     wrong = classes.is_floating_point() or classes.is_complex() or classes.dtype == torch.bool
     require(not wrong, argument, "must be class numbers", classes.dtype)
     expected = tuple(logits.shape[:1])

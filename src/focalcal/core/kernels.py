@@ -20,11 +20,26 @@ def laplacian_pair_sum(values: Tensor, coefficients: Tensor, width: float = MMCE
     tensor(2.7358)
     """
     r, order = torch.sort(values)
-    a = coefficients[order]
-    growth = (r - r[:1].detach()) / width
+    pairs, _ = pairs_in_order(r, coefficients[order], width, origin=r[:1].detach())
+    return pairs
+
+
+def pairs_in_order(
+    r: Tensor, a: Tensor, width: float, *, origin: Tensor | float = 0.0, before: Tensor | float = 0.0
+) -> tuple[Tensor, Tensor]:
+    r"""The pair sum of sorted values, and what a block of larger ones has to know of them: $\sum_i a_i e^{r_i/w}$.
+
+    `origin` is taken off the values against overflow, the same for all blocks; `before` is what earlier blocks left.
+
+    >>> r, a = torch.tensor([0.0, 0.4]), torch.ones(2)
+    >>> first, left = pairs_in_order(r[:1], a[:1], 0.4)
+    >>> first + pairs_in_order(r[1:], a[1:], 0.4, before=left)[0]
+    tensor(2.7358)
+    """
+    growth = (r - origin) / width
     rising, falling = a * torch.exp(growth), a * torch.exp(-growth)
-    before = torch.cumsum(rising, 0) - rising
-    return (a * a).sum() + 2 * (falling * before).sum()
+    reached = torch.cumsum(rising, 0) + before
+    return (a * a).sum() + 2 * (falling * (reached - rising)).sum(), reached[-1]
 
 
 def mmce_squared(

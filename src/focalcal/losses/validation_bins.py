@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from focalcal.core.binning import Bins, bin_predictions, equal_width_edges
 from focalcal.core.focal import lookup, wide_dtype
+from focalcal.core.gather import gather_rows
 from focalcal.core.inputs import require, require_finite, require_label_range, require_labels, require_logits
 from focalcal.core.rows import log_odds
 from focalcal.losses.focal import LossOptions, SoftmaxFocalLoss
@@ -91,7 +92,7 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
     def step(self) -> None:
         """Recompute the bins and gammas from what `accumulate` took in since the last step."""
         mine = torch.cat(self._pending) if self._pending else torch.empty(0, 2, dtype=torch.float64)
-        everyone = _gather_rows(mine, self.edges.device)
+        everyone = gather_rows(mine, self.edges.device)
         require(
             len(everyone) >= self.num_bins,
             "val_logits",
@@ -191,19 +192,5 @@ def validation_bins(confidence: Tensor, correct: Tensor, num_bins: int) -> Bins:
         count=bins.count,
         confidence=torch.where(empty, point, bins.confidence),
         accuracy=torch.where(empty, right, bins.accuracy),
+        mass=bins.mass,
     )
-
-
-def _gather_rows(rows: Tensor, device: torch.device) -> Tensor:
-    """The rows (n, 2) of all ranks, on the CPU; just `rows` in a single process."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return rows
-    world = torch.distributed.get_world_size()
-    sizes = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(world)]
-    torch.distributed.all_gather(sizes, torch.tensor([len(rows)], device=device))
-    longest = max(int(size) for size in sizes)
-    padded = torch.zeros(longest, 2, dtype=torch.float64, device=device)
-    padded[: len(rows)] = rows.to(device)
-    shares = [torch.empty_like(padded) for _ in range(world)]
-    torch.distributed.all_gather(shares, padded)
-    return torch.cat([share[: int(size)] for share, size in zip(shares, sizes, strict=True)]).cpu()

@@ -1,0 +1,285 @@
+r"""The ECE family: how far confidence and accuracy are apart, bin by bin."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from focalcal.core.binning import Bins, Scheme
+from focalcal.core.inputs import ArrayLike, require
+from focalcal.metrics.predictions import Target
+from focalcal.metrics.read import Reading, rows_of
+from focalcal.metrics.rows import CLASSWISE, Measured, Readable
+from focalcal.metrics.scores import BRIER, SQUARED_GAP
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Norm = Literal["l1", "l2", "max"]
+PAIRS = ("confidence", "correct")
+
+
+class TargetedReading(Reading, total=False):
+    """How a measure reads scores, and whose confidence it means; see `read`."""
+
+    target: Target
+
+
+def bin_norm(bins: Bins, norm: Norm) -> Tensor:
+    r"""The gaps of the bins in one number: $\sum_b w_b |g_b|$, $\sqrt{\sum_b w_b g_b^2}$ or $\max_b |g_b|$.
+
+    >>> from focalcal.core.binning import bin_predictions
+    >>> bins = bin_predictions(torch.tensor([0.3, 0.9]), torch.tensor([0, 1]), num_bins=2)
+    >>> [round(float(bin_norm(bins, norm)), 4) for norm in ("l1", "l2", "max")]
+    [0.2, 0.2236, 0.3]
+    """
+    require(norm in get_args(Norm), "norm", "must be l1, l2 or max", repr(norm))
+    if norm == "l1":
+        return (bins.weight * bins.gap.abs()).sum(-1)
+    if norm == "l2":
+        return (bins.weight * bins.gap**2).sum(-1).sqrt()
+    return bins.gap.abs().amax(-1)
+
+
+def ece(
+    scores: ArrayLike | Readable,
+    labels: ArrayLike | None = None,
+    *,
+    num_bins: int = 15,
+    norm: Norm = "l1",
+    edges: Scheme | Tensor = "equal_width",
+    **reading: Unpack[TargetedReading],
+) -> Measured:
+    r"""Expected calibration error.
+
+    $$ \mathrm{ECE} = \sum_b \frac{|B_b|}{N} \, |A_b - C_b| $$
+
+    where $A_b$ and $C_b$ are accuracy and mean confidence of bin b, $((b-1)/M, b/M]$ with 0 in the first; `norm` l2 is
+    the root of the mean squared gap, max the largest gap; `edges` as in `bin_predictions`. Over classes
+    (`target="classwise"`) it is the mean, of squares for l2. ECE is biased upwards on few rows: see `ece_debiased`,
+    `consistency_bars`.
+
+    Source: [mukhoti2020, Eq. 1].
+
+    >>> ece([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs").definition
+    'ECE, top label, 15 equal-width bins, l1'
+    """
+    rows = rows_of(scores, labels, PAIRS, reading)
+    value = rows.combine(bin_norm(rows.bins(num_bins, edges), norm), norm)
+    measured: Measured = rows.report(value, f"ECE, {rows.target}, {_described(edges, num_bins)}, {norm}")
+    return measured
+
+
+def ada_ece(
+    scores: ArrayLike | Readable,
+    labels: ArrayLike | None = None,
+    *,
+    num_bins: int = 15,
+    norm: Norm = "l1",
+    **reading: Unpack[TargetedReading],
+) -> Measured:
+    r"""Adaptive ECE: `ece` in bins that hold equally many rows.
+
+    Source: [mukhoti2020, Eq. 3]. Differs from the released code, which loses the least confident row: here every row
+    counts, the row of rank i is in bin $\lfloor M i / N \rfloor$, and rows of equal confidence share their correctness.
+
+    >>> round(ada_ece([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs", num_bins=2), 4)
+    0.45
+    """
+    return ece(scores, labels, num_bins=num_bins, norm=norm, edges="equal_mass", **reading)
+
+
+def mce(
+    scores: ArrayLike | Readable,
+    labels: ArrayLike | None = None,
+    *,
+    num_bins: int = 15,
+    edges: Scheme | Tensor = "equal_width",
+    **reading: Unpack[TargetedReading],
+) -> Measured:
+    r"""Maximum calibration error, $\max_b |A_b - C_b|$ over the bins that hold a row.
+
+    Source: [mukhoti2020, Sec. 2]. One row in a bin of its own can decide it.
+
+    >>> mce([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs")
+    0.8
+    """
+    return ece(scores, labels, num_bins=num_bins, norm="max", edges=edges, **reading)
+
+
+def classwise_ece(
+    scores: ArrayLike | Readable,
+    labels: ArrayLike | None = None,
+    *,
+    num_bins: int = 15,
+    norm: Norm = "l1",
+    edges: Scheme | Tensor = "equal_width",
+    **reading: Unpack[Reading],
+) -> Measured:
+    r"""Classwise ECE: the mean over classes of the ECE of "class k or not", absent classes included.
+
+    Source: [kull2019, Sec. 2].
+
+    >>> round(classwise_ece([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs"), 4)
+    0.45
+    """
+    if isinstance(scores, Readable):
+        fix = 'Read them with target="classwise".'
+        require(
+            scores.target == CLASSWISE, "scores", "must be rows of every class", f"rows of the {scores.target}", fix
+        )
+        return ece(scores, labels, num_bins=num_bins, norm=norm, edges=edges)
+    return ece(scores, labels, num_bins=num_bins, norm=norm, edges=edges, target="classwise", **reading)
+
+
+def ece_debiased(
+    scores: ArrayLike | Readable,
+    labels: ArrayLike | None = None,
+    *,
+    num_bins: int = 15,
+    norm: Literal["l1", "l2"] = "l2",
+    edges: Scheme = "equal_mass",
+    **reading: Unpack[TargetedReading],
+) -> Measured:
+    r"""Calibration error without the part that few rows alone bring about.
+
+    $$ \sqrt{\max\Big(0, \sum_b w_b \Big[(C_b - A_b)^2 - \frac{A_b (1 - A_b)}{n_b - 1}\Big]\Big)} $$
+
+    The l1 form takes off what the noise of $A_b$ adds to $|C_b - A_b|$, a folded normal's mean in closed form; it can
+    be negative. Bins of equal mass are cut as in the released code, larger ones first. Over classes: the root of the
+    mean of squares, each floored at 0.
+
+    Source: [kumar2019, Sec. 5], its released code for l1. Differs: the released code draws that mean at random.
+
+    >>> round(ece_debiased([[0.9, 0.1]] * 10, [0] * 5 + [1] * 5, kind="probs", num_bins=1), 4)
+    0.3636
+    """
+    require(norm in ("l1", "l2"), "norm", "must be l1 or l2", repr(norm))
+    rows = rows_of(scores, labels, PAIRS, reading)
+    bins = rows.bins(num_bins, "array_split" if edges == "equal_mass" else edges)
+    estimate = _debiased_l2 if norm == "l2" else _debiased_l1
+    value = rows.combine(estimate(bins, rows.draws), norm)
+    measured: Measured = rows.report(value, f"debiased ECE, {rows.target}, {_described(edges, num_bins)}, {norm}")
+    return measured
+
+
+def _rows(bins: Bins) -> Tensor:
+    """The rows of each bin; whole-number weights are repeated rows."""
+    return bins.mass if bool((bins.mass == bins.mass.round()).all()) else bins.count
+
+
+def _debiased_l2(bins: Bins, draws: int) -> Tensor:
+    rows = _rows(bins)
+    squares = bins.gap**2 - draws * bins.accuracy * (1 - bins.accuracy) / (rows - 1).clamp_min(1)
+    # A single row says nothing about the gap of its bin: it counts, as in the released code, as none.
+    return (bins.weight * torch.where(rows > 1, squares, 0.0)).sum(-1).clamp_min(0).sqrt()
+
+
+def _debiased_l1(bins: Bins, draws: int) -> Tensor:
+    gap = bins.gap.abs()
+    deviation = (bins.accuracy * (1 - bins.accuracy) / _rows(bins).clamp_min(1)).sqrt()
+    reach = gap / deviation.clamp_min(1e-300)
+    folded = deviation * math.sqrt(2 / math.pi) * torch.exp(-(reach**2) / 2) + gap * torch.erf(reach / math.sqrt(2))
+    return (bins.weight * (gap - draws * (folded - gap))).sum(-1)
+
+
+def ece_sweep(
+    scores: ArrayLike | Readable,
+    labels: ArrayLike | None = None,
+    *,
+    norm: Norm = "l1",
+    edges: Literal["equal_mass", "equal_width"] = "equal_mass",
+    **reading: Unpack[TargetedReading],
+) -> Measured:
+    """ECE with as many bins as the data carry: the largest number, counted up, that keeps accuracies non-decreasing.
+
+    Source: [roelofs2022, Alg. 1]; empty bins are skipped, as in its released code. ghosh2022 reports both forms.
+
+    >>> ece_sweep([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]], [0, 1, 0], kind="probs").definition
+    'ECE, top label, equal-mass bins by monotone sweep, l1'
+    """
+    require(edges in ("equal_mass", "equal_width"), "edges", "must be equal_mass or equal_width", repr(edges))
+    return ece(scores, labels, norm=norm, edges=f"{edges}_sweep", **reading)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class BrierParts:
+    """The Brier score in parts: `calibration`, `refinement`, and `within_bins`, what binning leaves over."""
+
+    calibration: Measured
+    refinement: Measured
+    within_bins: Measured
+
+    @property
+    def total(self) -> float:
+        """The score that the parts add up to."""
+        return self.calibration + self.refinement + self.within_bins
+
+
+def brier_decomposition(
+    scores: ArrayLike | Readable,
+    labels: ArrayLike | None = None,
+    *,
+    num_bins: int = 15,
+    edges: Scheme | Tensor = "equal_width",
+    **reading: Unpack[TargetedReading],
+) -> BrierParts:
+    r"""How much of the squared error is miscalibration, and how much is not knowing better.
+
+    $$ \frac1N \sum_n (c_n - a_n)^2 = \underbrace{\sum_b w_b (C_b - A_b)^2}_{\text{calibration}}
+       + \underbrace{\sum_b w_b A_b (1 - A_b)}_{\text{refinement}} + \text{within bins} $$
+
+    where $c$ is the confidence and $a$ the correctness of a row; over classes (`target="classwise"`) each part is
+    summed, and their total is `brier`.
+
+    Source: [degroot1983], which mukhoti2020 Sec. 5.1 cites; the part within bins is 0 for discrete confidences.
+
+    >>> parts = brier_decomposition([[0.9, 0.1], [0.9, 0.1]], [0, 1], kind="probs")
+    >>> round(parts.calibration, 4), round(parts.refinement, 4), round(abs(parts.within_bins), 4)
+    (0.16, 0.25, 0.0)
+    """
+    rows = rows_of(scores, labels, PAIRS, reading)
+    bins = rows.bins(num_bins, edges)
+    parts: list[Any] = [
+        (bins.weight * bins.gap**2).sum(-1),
+        (bins.weight * bins.accuracy * (1 - bins.accuracy)).sum(-1),
+    ]
+    classwise = rows.target == CLASSWISE
+    if classwise:
+        parts = [part.sum(-1) for part in parts]
+    parts = [part.numpy() for part in parts]
+    total = rows.mean(BRIER if classwise else SQUARED_GAP)
+    how = f"{'sum over classes' if classwise else rows.target}, {_described(edges, num_bins)}"
+    return BrierParts(
+        calibration=rows.report(parts[0], f"calibration part of the Brier score, {how}"),
+        refinement=rows.report(parts[1], f"refinement part of the Brier score, {how}"),
+        within_bins=rows.report(total - parts[0] - parts[1], f"part of the Brier score within bins, {how}"),
+    )
+
+
+def reliability(
+    scores: ArrayLike | Readable,
+    labels: ArrayLike | None = None,
+    *,
+    num_bins: int = 15,
+    edges: Scheme | Tensor = "equal_width",
+    **reading: Unpack[TargetedReading],
+) -> Bins:
+    """The bins behind a reliability diagram: the very ones that `ece` reads.
+
+    >>> reliability([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs", num_bins=2).accuracy
+    tensor([0.0000, 0.5000], dtype=torch.float64)
+    """
+    return rows_of(scores, labels, PAIRS, reading).bins(num_bins, edges)
+
+
+def _described(edges: Scheme | Tensor, num_bins: int) -> str:
+    if isinstance(edges, Tensor):
+        return f"{len(edges) - 1} given bins"
+    if edges.endswith("_sweep"):
+        return f"{edges.removesuffix('_sweep').replace('_', '-')} bins by monotone sweep"
+    return f"{num_bins} {edges.replace('_', '-')} bins"

@@ -1,0 +1,221 @@
+"""Every class against the rest: the same doors, with one more dimension for the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.core.binning import Bins, Scheme, bin_ranked, equal_width_edges
+from focalcal.core.inputs import require
+from focalcal.core.ranking import Array, Ranked
+from focalcal.metrics.predictions import Predictions, probabilities, row_columns
+from focalcal.metrics.rows import CLASSWISE, Column, Readable, Rows, stack_bins
+
+# Columns of classes that are held at once for what needs an order, in numbers.
+_HELD = 1 << 24
+# Probabilities above the first edge that are kept before they are counted.
+_PENDING = 1 << 20
+
+
+class ClassBinSums:
+    """The sums behind bins of equal width, for each of K classes, added up batch by batch.
+
+    At most M - 1 probabilities of a row lie above 1/M. Only those are looked up in the bins; what the first bin holds
+    is left over from the sums of whole columns.
+
+    >>> sums = ClassBinSums(num_classes=2, num_bins=2)
+    >>> sums.add(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]), None)
+    >>> sums.bins().count
+    tensor([[1., 1.],
+            [1., 1.]], dtype=torch.float64)
+    """
+
+    def __init__(self, num_classes: int, num_bins: int) -> None:
+        require(num_bins >= 1, "num_bins", "must be at least 1", num_bins, "The papers use 15.")
+        self.num_classes, self.edges = num_classes, equal_width_edges(num_bins)
+        self.sums = torch.zeros(4, num_classes, num_bins, dtype=torch.float64)  # count, mass, confidence, correctness
+        self.whole = torch.zeros(3, num_classes, dtype=torch.float64)  # the first three over all bins
+        self._pending: list[tuple[Tensor, Tensor, Tensor | None]] = []
+
+    def add(self, probs: Tensor, labels: Tensor, weight: Tensor | None) -> None:
+        """Take in rows (n, K) of probabilities with labels (n,) and perhaps weights (n,)."""
+        num_bins, inner = self.sums.shape[2], self.edges[1:-1].to(probs.device, probs.dtype)
+        confidence = probs.sum(0, dtype=torch.float64) if weight is None else weight @ probs.double()
+        mass = float(len(probs)) if weight is None else float(weight.sum())
+        self.whole[0] += len(probs)
+        self.whole[1] += mass
+        self.whole[2] += confidence.cpu()
+        above = (probs > float(self.edges[1].to(probs.dtype))).view(-1).nonzero().squeeze(1)
+        values = probs.reshape(-1)[above]
+        place = (above % self.num_classes) * num_bins + torch.bucketize(values, inner)
+        self._pending.append(
+            (place.cpu(), values.double().cpu(), None if weight is None else weight[above // self.num_classes])
+        )
+        if sum(len(place) for place, _, _ in self._pending) > _PENDING:
+            self._count()
+        of_label = torch.bucketize(probs.gather(1, labels.unsqueeze(1)).squeeze(1), inner)
+        hits = torch.bincount((labels * num_bins + of_label).cpu(), weights=weight, minlength=self.sums[3].numel())
+        self.sums[3].view(-1).add_(hits)
+
+    def _count(self) -> None:
+        if not self._pending:
+            return
+        places, values, weights = zip(*self._pending, strict=True)
+        place, value = torch.cat(places), torch.cat(values)
+        weight = None if weights[0] is None else torch.cat(weights)
+        columns = (None, weight, value if weight is None else value * weight)
+        for total, column in zip(self.sums, columns, strict=False):
+            total.view(-1).add_(torch.bincount(place, weights=column, minlength=total.numel()))
+        self._pending = []
+
+    def counted(self) -> Tensor:
+        """The sums (4, K, M) so far; those of the first bin are still missing."""
+        self._count()
+        return self.sums
+
+    def bins(self) -> Bins:
+        """The bins (K, M) of everything so far."""
+        return class_bins(self.counted(), self.whole)
+
+
+def class_bins(sums: Tensor, whole: Tensor) -> Bins:
+    """The bins behind the sums of `ClassBinSums`: the first bin has what the others leave over.
+
+    >>> class_bins(torch.zeros(4, 1, 2), torch.tensor([[5.0], [5.0], [1.0]])).confidence
+    tensor([[0.2000, 0.0000]])
+    """
+    sums = sums.cpu().clone()
+    sums[:3, :, 0] = (whole.cpu() - sums[:3, :, 1:].sum(2)).clamp_min(0)
+    return Bins.of_sums(equal_width_edges(sums.shape[2]), *sums)
+
+
+class ClassRows(Readable):
+    """Predictions as seen by each class in turn: its probability, and whether it was the label.
+
+    >>> from focalcal.metrics.predictions import Predictions
+    >>> ClassRows(Predictions([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs")).bins(1, "equal_width").gap
+    tensor([[ 0.3500],
+            [-0.3500]], dtype=torch.float64)
+    """
+
+    target = CLASSWISE
+
+    def __init__(self, predictions: Predictions) -> None:
+        self.predictions, self.num_classes = predictions, predictions.num_classes
+        self._kept: list[tuple[Tensor, Tensor, Tensor | None]] | None = None
+
+    @property
+    def num_rows(self) -> int:  # type: ignore[override]
+        """How many rows there are, without ignored ones."""
+        return sum(len(labels) for _, labels, _ in self.parts())
+
+    def parts(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Probabilities, labels and weights of successive rows."""
+        if self._kept is None:
+            for chunk in self.predictions.chunks():
+                weight = None if chunk.weight is None else torch.from_numpy(chunk.weight)
+                yield probabilities(chunk.scores, self.predictions.kind), chunk.labels, weight
+        else:
+            yield from self._kept
+
+    def resampled(self, times: Array) -> ResampledClasses:
+        """Resamples of these rows; the probabilities are kept in memory for them."""
+        if self._kept is None:
+            self._kept = list(self.parts())
+        return ResampledClasses(self, times)
+
+    def reweighted(self, times: Array) -> ClassRows:
+        """The same rows, each as often as `times` says."""
+        start, kept = 0, list[tuple[Tensor, Tensor, "Tensor | None"]]()
+        for probs, labels, weight in self.parts():
+            repeated = torch.from_numpy(times[start : start + len(labels)].astype(np.float64))
+            drawn = repeated > 0
+            repeated = repeated if weight is None else repeated * weight
+            kept.append((probs[drawn], labels[drawn], repeated[drawn]))
+            start += len(labels)
+        again = ClassRows(self.predictions)
+        again._kept = kept
+        return again
+
+    def mean(self, column: Column) -> Any:
+        """The mean over rows, which knows no classes."""
+        parts = [
+            (row_columns(chunk, self.predictions.kind, column.needs), chunk.weight)
+            for chunk in self.predictions.chunks()
+        ]
+        joined = {name: np.concatenate([columns[name] for columns, _ in parts]) for name in column.needs}
+        weight = None if parts[0][1] is None else np.concatenate([w for _, w in parts if w is not None])
+        return Rows(joined, num_classes=self.num_classes, weight=weight).mean(column)
+
+    def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
+        """Bins (K, B): each class has its own."""
+        if isinstance(edges, str) and edges == "equal_width":
+            sums = ClassBinSums(self.num_classes, num_bins)
+            for probs, labels, weight in self.parts():
+                sums.add(probs, labels, weight)
+            return sums.bins()
+        return stack_bins([bin_ranked(ranked, num_bins=num_bins, edges=edges) for ranked in self._ranked()])
+
+    def each(self, measure: Callable[[Ranked], float]) -> Any:
+        """The measure of each class (K,)."""
+        return np.array([measure(ranked) for ranked in self._ranked()])
+
+    def combine(self, values: Any, norm: str = "l1") -> Any:
+        """The mean over classes; of squares for the norm l2, the largest for max."""
+        values = np.asarray(values)
+        if norm == "l2":
+            return np.sqrt((values**2).mean(-1))
+        return values.max(-1) if norm == "max" else values.mean(-1)
+
+    def _ranked(self) -> Iterator[Ranked]:
+        """The ranking of one class after the other, some columns at a time."""
+        rows = self.num_rows
+        step = max(1, _HELD // rows)
+        for start in range(0, self.num_classes, step):
+            some = slice(start, start + step)
+            parts = [(probs[:, some].t().cpu(), labels.cpu(), weight) for probs, labels, weight in self.parts()]
+            probs = torch.cat([part for part, _, _ in parts], 1).numpy()
+            labels = torch.cat([part for _, part, _ in parts]).numpy()
+            weight = None if parts[0][2] is None else torch.cat([w for _, _, w in parts if w is not None]).numpy()
+            for offset, column in enumerate(probs):
+                yield Ranked.of_rows(column, labels == start + offset, weight)
+
+
+class ResampledClasses(Readable):
+    """Resamples (R, N) of classwise predictions, one after the other."""
+
+    draws = 2
+    target = ClassRows.target
+
+    def __init__(self, rows: ClassRows, times: Array) -> None:
+        self.rows, self.times = rows, times
+        self.num_rows, self.num_classes = rows.num_rows, rows.num_classes
+
+    def _one_by_one(self) -> Iterator[ClassRows]:
+        return (self.rows.reweighted(times) for times in self.times)
+
+    def mean(self, column: Column) -> Any:
+        """The means (R,)."""
+        return np.array([rows.mean(column) for rows in self._one_by_one()])
+
+    def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
+        """Bins (R, K, B)."""
+        bins = [rows.bins(num_bins, edges) for rows in self._one_by_one()]
+        fields = ("count", "confidence", "accuracy", "mass")
+        return Bins(edges=bins[0].edges, **{name: torch.stack([getattr(b, name) for b in bins]) for name in fields})
+
+    def each(self, measure: Callable[[Ranked], float]) -> Any:
+        """The measure of each resample and class (R, K)."""
+        return np.stack([rows.each(measure) for rows in self._one_by_one()])
+
+    def combine(self, values: Any, norm: str = "l1") -> Any:
+        """As for the rows."""
+        return self.rows.combine(values, norm)
+
+    def report(self, value: Any, definition: str) -> Any:
+        """The values (R,) as they are."""
+        return np.asarray(value)

@@ -1,0 +1,305 @@
+r"""From scores to rows: one chunked pass that leaves a few numbers per row and never a second (N, K) array.
+
+With $t$ the predicted class, $p$ proportional to the probabilities of a row and $r = \sum_{j \ne t} p_j$, everything is
+taken from $r$ and not from $1 - p_t$, so that nothing cancels however sure the row is:
+
+$$ \text{confidence} = \frac{p_t}{p_t + r}, \qquad -\log p_y = (x_t - x_y) + \log(1 + r / p_t). $$
+
+Chunks stay in cache; what a row yields does not depend on the chunk it is in.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.core.focal import wide_dtype
+from focalcal.core.inputs import SUM_TOLERANCE, ArrayLike, from_numpy, require, to_float_tensor
+from focalcal.core.ranking import Array
+from focalcal.errors import InputError, InputWarning
+
+Kind = Literal["logits", "log_probs", "probs"]
+Target = Literal["top_label", "positive", "classwise"] | int
+KINDS = ("logits", "log_probs", "probs")
+
+# Scores that are taken together: small enough for the cache, large enough that calls cost nothing.
+_CHUNK = {"cpu": 1 << 18}
+_CHUNK_ON_ACCELERATORS = 1 << 25
+# torch's softmax over the last dimension is vectorised from this many classes on.
+_VECTOR = 16
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of the input: scores (n, K), labels (n,), weights (n,) or None, and the number of the first row."""
+
+    scores: Tensor
+    labels: Tensor
+    weight: Array | None
+
+
+class Predictions:
+    """Scores and labels as the caller gave them, checked; read by chunks of rows, so that no copy is ever whole.
+
+    >>> predictions = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+    >>> predictions.num_classes, len(list(predictions.chunks()))
+    (2, 1)
+    """
+
+    def __init__(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike | None,
+        *,
+        kind: Kind = "logits",
+        sample_weight: ArrayLike | None = None,
+        ignore_index: int | None = None,
+        argument: str = "scores",
+    ) -> None:
+        require(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", repr(kind))
+        self.kind, self.ignore_index, self.argument = kind, ignore_index, argument
+        self._scores = scores if isinstance(scores, (Tensor, np.ndarray)) else to_float_tensor(scores, argument)
+        shape = tuple(self._scores.shape)
+        if isinstance(self._scores, Tensor):
+            floating = self._scores.is_floating_point()
+        else:
+            floating = np.issubdtype(self._scores.dtype, np.floating)
+        require(floating, argument, "must be floating point", self._scores.dtype)
+        require(len(shape) >= 1, argument, "must have shape (N, K), (N,) or (N, K, d1, ...)", "a single number")
+        require(0 not in shape, argument, "must have at least one row", f"shape {shape}")
+        self.binary = len(shape) == 1
+        self.num_classes = 2 if self.binary else shape[1]
+        fix = "Binary scores of the positive class have shape (N,)."
+        require(self.num_classes >= 2, argument, "needs at least two classes", f"shape {shape}", fix)
+        place = shape[:1] if self.binary else shape[:1] + shape[2:]
+        self._labels = None if labels is None else self._checked_labels(labels, place)
+        self._weight = None if sample_weight is None else checked_weight(sample_weight, place)
+
+    def _checked_labels(self, labels: ArrayLike, place: tuple[int, ...]) -> Tensor:
+        given = from_numpy(labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)
+        wrong = given.is_floating_point() or given.is_complex()
+        require(not wrong, "labels", "must be class numbers", given.dtype, "Convert with .long() or .astype(int).")
+        if given.dtype == torch.bool:
+            require(self.num_classes == 2, "labels", "must be class numbers", given.dtype)
+        require(tuple(given.shape) == place, "labels", f"must have shape {place}", tuple(given.shape))
+        given = given.to("cpu", torch.int64)
+        lowest, highest = int(given.min()), int(given.max())
+        if lowest < 0 or highest >= self.num_classes:
+            self._refuse_labels(given)
+        return given
+
+    def _refuse_labels(self, labels: Tensor) -> None:
+        bad = (labels < 0) | (labels >= self.num_classes)
+        if self.ignore_index is not None:
+            bad &= labels != self.ignore_index
+        if bad.any():
+            index = tuple(bad.nonzero()[0].tolist())
+            raise InputError(
+                f"labels: every label must lie in 0..{self.num_classes - 1}; got {int(labels[index])} at index "
+                f"{index}. Labels count from 0; rows to leave out are marked by ignore_index=."
+            )
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The rows in order, flattened to (n, K), without ignored ones; checks every value on the way."""
+        elements = _CHUNK.get(
+            self._scores.device.type if isinstance(self._scores, Tensor) else "cpu", _CHUNK_ON_ACCELERATORS
+        )
+        per_row = 2 if self.binary else int(np.prod(self._scores.shape[1:]))
+        step, found = max(1, elements // per_row), False
+        for start in range(0, self._scores.shape[0], step):
+            part = slice(start, start + step)
+            scores = self._flat(to_float_tensor(self._scores[part], self.argument))
+            labels = None if self._labels is None else self._labels[part].reshape(-1)
+            weight = None if self._weight is None else self._weight[part].reshape(-1)
+            keep = self._kept(labels, weight)
+            if keep is not None:
+                scores, labels = scores[keep.to(scores.device)], None if labels is None else labels[keep]
+                weight = None if weight is None else weight[keep.numpy()]
+            if not len(scores):
+                continue
+            self._check(scores, start * (per_row // self.num_classes), keep)
+            if not found and self.kind == "logits":
+                self._warn_of_probabilities(scores)
+            found = True
+            yield Chunk(scores, scores.new_empty(0) if labels is None else labels.to(scores.device), weight)
+        require(found, "labels", "must have a row that is not ignored", f"ignore_index={self.ignore_index} everywhere")
+
+    def _kept(self, labels: Tensor | None, weight: Array | None) -> Tensor | None:
+        """Which rows count: those that are not ignored and have a weight. None if that is all of them."""
+        keep = None
+        if self.ignore_index is not None and labels is not None:
+            keep = labels != self.ignore_index
+        if weight is not None and not weight.all():
+            some = torch.from_numpy(weight > 0)
+            keep = some if keep is None else keep & some
+        return keep
+
+    def _flat(self, scores: Tensor) -> Tensor:
+        """Rows (n, K) in float32 or float64 of scores of any shape."""
+        scores = scores.detach()
+        scores = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
+        if not self.binary:
+            return scores if scores.dim() == 2 else scores.movedim(1, -1).reshape(-1, self.num_classes)
+        if self.kind == "logits":
+            other = torch.zeros_like(scores)
+        elif self.kind == "probs":
+            other = 1 - scores
+        else:
+            other = torch.log(-torch.expm1(scores))
+        return torch.stack([other, scores], 1)
+
+    def _warn_of_probabilities(self, scores: Tensor) -> None:
+        """One warning when what came as logits looks like probabilities: taken at its word, but hardly meant."""
+        column = scores[:, 1:] if self.binary else scores
+        if float(column.min()) < 0 or float(column.max()) > 1:
+            return
+        if self.binary:
+            suspicious = len(column) >= 10 and bool((column != column[0]).any())
+        else:
+            suspicious = bool(((scores.sum(1) - 1).abs() < 1e-3).all()) and bool(((scores > 0) & (scores < 1)).any())
+        if suspicious:
+            warnings.warn(
+                f'{self.argument}: these values look like probabilities but are taken as logits; pass kind="probs".',
+                InputWarning,
+                stacklevel=6,
+            )
+
+    def _check(self, scores: Tensor, start: int, keep: Tensor | None) -> None:
+        """Refuse what no classifier can mean, naming the row."""
+
+        def row(bad: Tensor) -> int:
+            place = int(bad.nonzero()[0, 0])
+            return start + (place if keep is None else int(keep.nonzero()[place, 0]))
+
+        if not bool(torch.isfinite(scores.sum())):  # cheap; overflow and -inf are told apart below
+            bad = ~torch.isfinite(scores)
+            if self.kind == "log_probs":
+                bad = torch.isnan(scores) | (scores == float("inf"))  # the logarithm of 0 is welcome
+            if bad.any():
+                raise InputError(
+                    f"{self.argument}: every value must be finite; got {scores[bad][0].item()} in row "
+                    f"{row(bad.any(1))}. Find out which input made the model overflow, or drop those rows."
+                )
+        if self.kind == "logits":
+            return
+        probs = scores if self.kind == "probs" else scores.exp()
+        outside = ((probs < 0) | (probs > 1 + SUM_TOLERANCE)).any(1)
+        if outside.any():
+            raise InputError(
+                f"{self.argument}: every probability must lie in [0, 1]; row {row(outside)} does not. "
+                'If these are logits, pass kind="logits".'
+            )
+        sums = probs.sum(1)
+        off = (sums - 1).abs() > max(SUM_TOLERANCE, 4 * torch.finfo(scores.dtype).eps)
+        if off.any():
+            raise InputError(
+                f"{self.argument}: each row must sum to 1 within {SUM_TOLERANCE:g}; row {row(off)} sums to "
+                f'{sums[off][0].item():.6g}. If these are logits, pass kind="logits".'
+            )
+
+
+def checked_weight(weight: ArrayLike, place: tuple[int, ...]) -> Array:
+    """Sample weights in float64, of the shape that labels have."""
+    given = weight.detach().cpu().numpy() if isinstance(weight, Tensor) else np.asarray(weight)
+    require(given.shape == place, "sample_weight", f"must have shape {place}", given.shape)
+    given = given.astype(np.float64)
+    require(bool(np.isfinite(given).all()), "sample_weight", "must be finite", "NaN or infinity")
+    if (given < 0).any():
+        raise InputError(
+            f"sample_weight: must not be negative; got {given.min():g} at index {int(given.reshape(-1).argmin())}."
+        )
+    require(bool((given > 0).any()), "sample_weight", "must have a positive entry", "only zeros")
+    return given
+
+
+def row_columns(chunk: Chunk, kind: Kind, names: Sequence[str], target: int | None = None) -> dict[str, Array]:
+    """The asked columns of a chunk's rows, as arrays (n,).
+
+    - `confidence`, `correct`: of the predicted class, or of class `target` against the rest; the confidence keeps the
+      scores' precision, everything else is float64;
+    - `nll`, `brier`, `entropy`; `rank`: how many classes are placed before the label; `energy`: logsumexp of logits.
+    """
+    return read_chunk(chunk, kind, names, target)[0]
+
+
+def read_chunk(
+    chunk: Chunk, kind: Kind, names: Sequence[str], target: int | None = None, *, with_probs: bool = False
+) -> tuple[dict[str, Array], Tensor]:
+    """The columns of `row_columns` and, if asked for, the probabilities (n, K) on the way to them."""
+    scores, labels = chunk.scores, chunk.labels
+    wide, index = wide_dtype(scores.device), labels.unsqueeze(1)
+    best, top = scores.max(1, keepdim=True)
+    shares = scores.clone() if kind == "probs" else _softmax(scores)
+    of_target = None if target is None else shares[:, target].to(wide, copy=True)  # before scatter_ below
+    first = shares.gather(1, top)
+    others = shares.scatter_(1, top, 0.0)
+    rest = others.sum(1, dtype=wide)
+    wide_best, wide_first, top_class = best.squeeze(1).to(wide), first.squeeze(1).to(wide), top.squeeze(1)
+    whole = wide_first + rest
+    surplus = torch.log1p(rest / wide_first) if {"nll", "entropy", "energy"} & set(names) else whole  # -log confidence
+    found: dict[str, Tensor] = {}
+    if "confidence" in names:
+        found["confidence"] = ((wide_first if of_target is None else of_target) / whole).to(scores.dtype)
+    if "correct" in names:
+        found["correct"] = labels == (top_class if target is None else target)
+    if "energy" in names:
+        found["energy"] = wide_best + surplus
+    if "nll" in names:
+        label_score = scores.gather(1, index).squeeze(1).to(wide)
+        behind = torch.log(wide_best) - torch.log(label_score) if kind == "probs" else wide_best - label_score
+        found["nll"] = behind + surplus
+    if "brier" in names:
+        squares = torch.mul(others, others).sum(1, dtype=wide) / whole**2
+        of_label = others.gather(1, index).squeeze(1).to(wide) / whole
+        missed = (wide_first / whole) ** 2 + 1 - 2 * of_label
+        found["brier"] = squares + torch.where(top_class == labels, (rest / whole) ** 2, missed)
+    if "entropy" in names:
+        if kind == "probs":
+            spread = torch.log(wide_first) * rest - torch.xlogy(others, others).sum(1, dtype=wide)
+        else:
+            # Where a class is this far behind, its probability is 0: -inf must not make it NaN.
+            spread = -(scores - best).clamp_(min=-1e4).mul_(others[:, : scores.shape[1]]).sum(1, dtype=wide)
+        found["entropy"] = surplus + spread / whole
+    if "rank" in names:
+        found["rank"] = _rank(scores, labels, top_class)
+    if with_probs:
+        others.scatter_(1, top, first).div_(whole.unsqueeze(1).to(scores.dtype))
+    return {name: column.cpu().numpy() for name, column in found.items()}, others[:, : scores.shape[1]]
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    """Softmax of rows (n, K), perhaps with empty classes behind, in which it is faster."""
+    if scores.shape[1] >= _VECTOR or scores.device.type != "cpu":
+        return torch.softmax(scores, 1)
+    padded = scores.new_full((len(scores), _VECTOR), float("-inf"))
+    padded[:, : scores.shape[1]] = scores
+    return torch.softmax(padded, 1)
+
+
+def probabilities(scores: Tensor, kind: Kind) -> Tensor:
+    """Probabilities (n, K) of scores of any kind, in their precision.
+
+    >>> probabilities(torch.zeros(1, 4), "logits")
+    tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+    """
+    shares = scores if kind == "probs" else _softmax(scores)[:, : scores.shape[1]]
+    # The sum in float64: with 50,000 classes float32 is off by 1e-5.
+    return (shares / shares.sum(1, keepdim=True, dtype=wide_dtype(scores.device)).to(scores.dtype)).contiguous()
+
+
+def _rank(scores: Tensor, labels: Tensor, top: Tensor) -> Tensor:
+    """How many classes come before the label: those with a higher score, and of equal ones those with lower numbers."""
+    rank = torch.zeros_like(labels)
+    below = (top != labels).nonzero().squeeze(1)  # the others are first
+    if len(below):
+        scores, index = scores[below], labels[below].unsqueeze(1)
+        mine = scores.gather(1, index)
+        before = torch.arange(scores.shape[1], device=scores.device) < index
+        rank[below] = ((scores > mine) | ((scores == mine) & before)).sum(1)
+    return rank

@@ -1,0 +1,104 @@
+"""From what the caller has to what a measure reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+import numpy as np
+from torch import Tensor
+
+from focalcal.core.inputs import ArrayLike, require
+from focalcal.metrics.classes import ClassRows
+from focalcal.metrics.predictions import Kind, Predictions, Target, checked_weight, row_columns
+from focalcal.metrics.rows import COLUMNS, Readable, Rows
+
+
+class Reading(TypedDict, total=False):
+    """How every measure reads scores; see `read`."""
+
+    kind: Kind
+    sample_weight: ArrayLike | None
+    ignore_index: int | None
+
+
+def read(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    kind: Kind = "logits",
+    target: Target = "top_label",
+    sample_weight: ArrayLike | None = None,
+    ignore_index: int | None = None,
+    columns: tuple[str, ...] = COLUMNS,
+) -> Readable:
+    """Read scores once, for as many measures as you like: each of them takes the result in place of scores and labels.
+
+    where `scores` are (N, K), (N,) for binary scores of the positive class, or (N, K, d1, ...), `labels` are class
+    numbers, `kind` says what the scores are, and `target` whose confidence is meant: that of the predicted class
+    (`"top_label"`), of class 1 of two (`"positive"`), of the class with a given number, or of every class in turn
+    (`"classwise"`). Probabilities are divided by their sum, which must be 1 within 1e-5.
+
+    >>> from focalcal import metrics
+    >>> rows = metrics.read([[2.0, 0.0], [0.0, 1.0]], [0, 0])
+    >>> round(metrics.accuracy(rows), 3), round(metrics.nll(rows), 3)
+    (0.5, 0.72)
+    """
+    predictions = Predictions(scores, labels, kind=kind, sample_weight=sample_weight, ignore_index=ignore_index)
+    if target == "classwise":
+        return ClassRows(predictions)
+    number, described = target_class(target, predictions.num_classes)
+    parts, weights = [], []
+    for chunk in predictions.chunks():
+        parts.append(row_columns(chunk, kind, columns, number))
+        weights.append(chunk.weight)
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    weight = np.concatenate([w for w in weights if w is not None]) if weights[0] is not None else None
+    return Rows(joined, num_classes=predictions.num_classes, weight=weight, target=described)
+
+
+def target_class(target: Target, num_classes: int) -> tuple[int | None, str]:
+    """The class that a target means (None: the predicted one), and how to say it."""
+    if target == "top_label":
+        return None, "top label"
+    if target == "positive":
+        fix = 'Give the number of the class, or target="classwise".'
+        require(num_classes == 2, "target", "is positive for two classes only", f"{num_classes} classes", fix)
+        return 1, "positive class"
+    known = isinstance(target, int) and not isinstance(target, bool) and 0 <= target < num_classes
+    rule = f"must be top_label, positive, classwise or a class number in 0..{num_classes - 1}"
+    require(known, "target", rule, repr(target))
+    return int(target), f"class {target} against the rest"
+
+
+def from_pairs(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Rows:
+    """Rows of given confidences and correctness, for those who have no scores any more.
+
+    >>> from focalcal import metrics
+    >>> metrics.accuracy(metrics.from_pairs([0.9, 0.8], [1, 0]))
+    0.5
+    """
+    given = np.asarray(confidence.detach().cpu() if isinstance(confidence, Tensor) else confidence)
+    given = given if given.dtype in (np.float32, np.float64) else given.astype(np.float64)
+    right = np.asarray(correct.detach().cpu() if isinstance(correct, Tensor) else correct)
+    require(given.ndim == 1 and len(given) >= 1, "confidence", "must have shape (N,) with N >= 1", given.shape)
+    require(right.shape == given.shape, "correct", "must have confidence's shape", right.shape)
+    inside = bool(((given >= 0) & (given <= 1)).all())
+    require(inside, "confidence", "must lie in [0, 1]", f"{given.min():.6g}..{given.max():.6g}")
+    require(bool(((right == 0) | (right == 1)).all()), "correct", "must be 0 or 1", "other values")
+    weight = None if sample_weight is None else checked_weight(sample_weight, given.shape)
+    return Rows(
+        {"confidence": given, "correct": right.astype(bool)}, num_classes=2, weight=weight, target="given pairs"
+    )
+
+
+def rows_of(
+    scores: ArrayLike | Readable, labels: ArrayLike | None, needs: tuple[str, ...], reading: Mapping[str, Any]
+) -> Readable:
+    """What a measure reads: rows as they are, or scores and labels, read for the columns that it needs."""
+    if isinstance(scores, Readable):
+        taken = labels is None and not reading
+        require(taken, "scores", "that were read already take no labels, kind, target or weights", sorted(reading))
+        return scores
+    require(labels is not None, "labels", "must be given beside scores", None)
+    return read(scores, labels, columns=needs, **reading)  # type: ignore[arg-type]

@@ -1,0 +1,270 @@
+"""What every measure reads: a set of predictions, through three doors.
+
+- `mean(column)`: the weighted mean of something that each row has (scores: NLL, Brier, accuracy, ...);
+- `bins(num_bins, edges)`: the `Bins` of the one engine (the ECE family);
+- `each(measure)`: something of the predictions in order of confidence (KS, AUROC, AURC, smooth ECE, MMCE).
+
+A measure that goes through the doors works unchanged on rows in memory (`Rows`), on a thousand bootstrap resamples of
+them at once (`Resampled`), on one class after the other (`ClassRows`) and on summaries that merge (`Summary`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.core.binning import Bins, Scheme, bin_predictions, bin_ranked
+from focalcal.core.ranking import Array, Ranked, dense_rank
+from focalcal.errors import InputError
+
+# How results name the target "classwise".
+CLASSWISE = "mean over classes"
+COLUMNS = ("confidence", "correct", "nll", "brier", "entropy", "rank")
+
+
+class Measured(float):
+    """A measured number that knows what it is: a float with a `definition`.
+
+    >>> value = Measured(0.05, "ECE, top label, 15 equal-width bins, l1")
+    >>> value, value.definition
+    (0.05, 'ECE, top label, 15 equal-width bins, l1')
+    """
+
+    definition: str
+
+    def __new__(cls, value: float, definition: str) -> Measured:  # noqa: D102
+        measured = super().__new__(cls, value)
+        measured.definition = definition
+        return measured
+
+    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]
+        return float(self), self.definition
+
+
+@dataclass(frozen=True)
+class Column:
+    """A mean over rows: the sum of `numerator` over the sum of `denominator` (over the number of rows, if None).
+
+    Both are functions of the columns that `needs` names.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    numerator: Callable[[Mapping[str, Array]], Array]
+    denominator: Callable[[Mapping[str, Array]], Array] | None = None
+
+    def terms(self, columns: Mapping[str, Array]) -> tuple[Array, Array]:
+        """Numerator and denominator of every row, in float64."""
+        above = np.asarray(self.numerator(columns), dtype=np.float64)
+        below = (
+            np.ones_like(above) if self.denominator is None else np.asarray(self.denominator(columns), dtype=np.float64)
+        )
+        return above, below
+
+
+class Readable(ABC):
+    """Predictions that measures can read; see the module's text."""
+
+    num_rows: int
+    num_classes: int
+    target: str = "top label"
+    # How often the rows were drawn: once from the truth, and once more when they are a resample of such rows. An
+    # estimate that takes its own sampling bias off has to know.
+    draws: int = 1
+
+    @abstractmethod
+    def mean(self, column: Column) -> Any:
+        """The mean of a column."""
+
+    @abstractmethod
+    def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
+        """The bins of confidence."""
+
+    @abstractmethod
+    def each(self, measure: Callable[[Ranked], float]) -> Any:
+        """A measure of the ranked predictions."""
+
+    def by_entropy(self) -> Readable:
+        """The same predictions ranked by falling entropy, where rows know theirs."""
+        raise InputError("by: these predictions were not kept with their entropies; rank them by confidence.")
+
+    def combine(self, values: Any, norm: str = "l1") -> Any:
+        """One value from what `bins` or `each` led to; over classes the mean, in the given norm."""
+        return values
+
+    def report(self, value: Any, definition: str) -> Any:
+        """The value with its definition; resamples give a plain array."""
+        return Measured(float(value), definition)
+
+
+class Rows(Readable):
+    """Rows in memory: a few columns (N,), with or without weights.
+
+    >>> rows = Rows({"confidence": np.array([0.9, 0.6]), "correct": np.array([True, False])}, num_classes=2)
+    >>> rows.bins(1, "equal_width").gap
+    tensor([0.2500], dtype=torch.float64)
+    """
+
+    def __init__(
+        self, columns: dict[str, Array], *, num_classes: int, weight: Array | None = None, target: str = "top label"
+    ) -> None:
+        self.columns, self.weight, self.num_classes, self.target = columns, weight, num_classes, target
+        self.num_rows = len(next(iter(columns.values())))
+        self._ranked: Ranked | None = None
+
+    def column(self, name: str) -> Array:
+        """A column by its name."""
+        if name not in self.columns:
+            raise InputError(
+                f"rows: this measure needs the column {name!r}; these rows have {', '.join(self.columns)}. "
+                "Read them from scores and labels with focalcal.metrics.read."
+            )
+        return self.columns[name]
+
+    def terms(self, column: Column) -> tuple[Array, Array]:
+        """Numerator and denominator of each row, weighted."""
+        above, below = column.terms({name: self.column(name) for name in column.needs})
+        return (above, below) if self.weight is None else (above * self.weight, below * self.weight)
+
+    def mean(self, column: Column) -> Any:
+        """The weighted mean; NaN if no row counts."""
+        above, below = self.terms(column)
+        return _ratio(above.sum(), below.sum())
+
+    def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
+        """The bins of confidence; sorted rows are used again."""
+        if isinstance(edges, Tensor) or edges == "equal_width":
+            columns = self.column("confidence"), self.column("correct")
+            return bin_predictions(*columns, num_bins=num_bins, edges=edges, weight=self.weight)
+        return bin_ranked(self.ranked, num_bins=num_bins, edges=edges)
+
+    @property
+    def ranked(self) -> Ranked:
+        """The rows in order of confidence."""
+        if self._ranked is None:
+            self._ranked = Ranked.of_rows(self.column("confidence"), self.column("correct"), self.weight)
+        return self._ranked
+
+    def each(self, measure: Callable[[Ranked], float]) -> Any:
+        """The measure of these rows."""
+        return measure(self.ranked)
+
+    def by_entropy(self) -> Rows:
+        """The rows ranked by falling entropy instead of rising confidence."""
+        columns = {"confidence": dense_rank(-self.column("entropy")), "correct": self.column("correct")}
+        return Rows(columns, num_classes=self.num_classes, weight=self.weight)
+
+    def resampled(self, times: Array) -> Resampled:
+        """Resamples of these rows: `times` (R, N) says how often each contains each row."""
+        return Resampled(self, times)
+
+
+class Resampled(Readable):
+    """Many resamples of the same rows at once: `times` (R, N) says how often each contains each row.
+
+    Means and bins of fixed edges come from one matrix product for all resamples; what needs an order comes from the
+    order of the original rows, which a resample inherits. So nothing is sorted and no softmax is taken again.
+
+    >>> rows = Rows({"confidence": np.array([0.9, 0.6]), "correct": np.array([True, False])}, num_classes=2)
+    >>> Resampled(rows, np.array([[2, 0], [0, 2]])).bins(1, "equal_width").gap
+    tensor([[-0.1000],
+            [ 0.6000]], dtype=torch.float64)
+    """
+
+    draws = 2
+
+    def __init__(self, rows: Rows, times: Array) -> None:
+        self.rows, self.times = rows, times.astype(np.float64)
+        self.num_rows, self.num_classes, self.target = rows.num_rows, rows.num_classes, rows.target
+
+    def mean(self, column: Column) -> Any:
+        """The means (R,)."""
+        above, below = self.rows.terms(column)
+        return _ratio(self.times @ above, self.times @ below)
+
+    def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
+        """Bins whose leading dimension runs over the resamples."""
+        if isinstance(edges, Tensor) or edges != "equal_width":
+            return stack_bins([resample.bins(num_bins, edges) for resample in self._one_by_one()])
+        place, members, cut = _fixed_bins(self.rows, num_bins)
+        sums = np.stack([self.times[:, member] @ place[member] for member in members], 1)  # (R, B, 4)
+        return Bins.of_sums(
+            cut, *(torch.from_numpy(np.ascontiguousarray(column)) for column in np.moveaxis(sums, 2, 0))
+        )
+
+    def each(self, measure: Callable[[Ranked], float]) -> Any:
+        """The measure of every resample (R,)."""
+        return np.array([measure(resample.ranked) for resample in self._one_by_one()])
+
+    def by_entropy(self) -> Resampled:
+        """The same resamples, ranked by falling entropy."""
+        return Resampled(self.rows.by_entropy(), self.times)
+
+    def report(self, value: Any, definition: str) -> Any:
+        """The values (R,) as they are."""
+        return np.asarray(value)
+
+    def _one_by_one(self) -> Iterator[_Resample]:
+        order = _Order(self.rows)
+        return (_Resample(order, times) for times in self.times)
+
+
+class _Order:
+    """Rows sorted once, for all their resamples."""
+
+    def __init__(self, rows: Rows) -> None:
+        confidence, correct = rows.column("confidence"), rows.column("correct").astype(np.float64)
+        self.order = np.argsort(confidence, kind="stable")
+        value = confidence[self.order]
+        self.starts = np.concatenate([[0], np.flatnonzero(value[1:] != value[:-1]) + 1])
+        self.value, self.correct = value[self.starts], correct[self.order]
+        self.weight = None if rows.weight is None else rows.weight[self.order]
+
+
+class _Resample:
+    def __init__(self, order: _Order, times: Array) -> None:
+        times = times[order.order]
+        mass = times if order.weight is None else times * order.weight
+        columns = (times, mass, mass * order.correct)
+        count, weight, right = (np.add.reduceat(column, order.starts) for column in columns)
+        drawn = count > 0
+        self.ranked = Ranked(order.value[drawn], count[drawn].astype(np.uint32), weight[drawn], right[drawn])
+
+    def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
+        return bin_ranked(self.ranked, num_bins=num_bins, edges=edges)
+
+
+def _fixed_bins(rows: Rows, num_bins: int) -> tuple[Array, list[Array], Tensor]:
+    """For bins of equal width: what each row adds to count, mass, confidence and correctness, and each bin's rows."""
+    confidence = rows.column("confidence")
+    cut = rows.bins(num_bins, "equal_width").edges
+    weight = np.ones(rows.num_rows) if rows.weight is None else rows.weight
+    adds = np.stack([np.ones(rows.num_rows), weight, weight * confidence, weight * rows.column("correct")], 1)
+    bin_of = np.searchsorted(cut[1:-1].numpy().astype(confidence.dtype), confidence)
+    order = np.argsort(bin_of, kind="stable")
+    return adds, np.split(order, np.searchsorted(bin_of[order], np.arange(1, num_bins))), cut
+
+
+def stack_bins(bins: list[Bins]) -> Bins:
+    """Bins with a leading dimension; the number of bins of a sweep varies, so shorter ones get empty bins."""
+    most = max(len(one.edges) - 1 for one in bins)
+
+    def padded(name: str, one: Bins) -> Tensor:
+        column: Tensor = getattr(one, name)
+        return torch.nn.functional.pad(column, (0, most - len(column)))
+
+    fields = ("count", "confidence", "accuracy", "mass")
+    stacked = {name: torch.stack([padded(name, one) for one in bins]) for name in fields}
+    widest = next(one for one in bins if len(one.edges) - 1 == most)
+    return Bins(edges=widest.edges, **stacked)
+
+
+def _ratio(above: Any, below: Any) -> Any:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.divide(above, below)

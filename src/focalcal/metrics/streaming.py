@@ -1,0 +1,449 @@
+"""The measures for streams, training loops and many processes: update, merge, compute, reset.
+
+    from focalcal.metrics import streaming
+
+    ece = streaming.EqualWidth("ece", num_bins=15)
+    for logits, labels in batches:
+        ece.update(logits, labels)
+    ece.compute()
+
+Each class is a family of measures that share a state; name the ones you want, or get a dictionary of all. With
+torchmetrics installed they are its `Metric`s: they go into a MetricCollection, into Lightning's `self.log`, and agree
+over processes. The result is that of one call on all rows, however they were split into batches, merged or distributed.
+
+| family | state | measures |
+|---|---|---|
+| `Scores` | 12 pairs of numbers | nll, brier, accuracy, error, ... |
+| `EqualWidth` | 4 numbers a bin | ece, rms_ce, mce, ece_debiased |
+| `Classwise` | 4 numbers a bin and class | classwise_ece |
+| `Ranked` | 4 bytes a row (8 for float64), or 1.5 MB with `exact=False` | ada_ece, ece_sweep, smooth_ece, ... |
+| `Everything` | all of these | all of `evaluate` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.core.binning import Bins
+from focalcal.core.inputs import ArrayLike, require
+from focalcal.core.ranking import Array, pack, unpack
+from focalcal.core.ranking import Ranked as Ranking
+from focalcal.metrics import calibration, ranked
+from focalcal.metrics import scores as score_measures
+from focalcal.metrics.classes import ClassBinSums, ClassRows, class_bins
+from focalcal.metrics.evaluation import Evaluation, evaluation_of
+from focalcal.metrics.predictions import Kind, Predictions, Target, read_chunk
+from focalcal.metrics.read import target_class
+from focalcal.metrics.rows import COLUMNS, Readable
+from focalcal.metrics.sketch import CELLS, cell_of, cut_error, ranking_of_cells
+from focalcal.metrics.state import PlainMetric
+from focalcal.metrics.summary import SCORES, Summary
+
+if TYPE_CHECKING:
+
+    class _Base(PlainMetric):
+        """Either base has the same names."""
+
+        def __init__(self, **options: Any) -> None: ...
+
+else:
+    try:
+        from torchmetrics import Metric as _Metric
+
+        class _Base(_Metric):
+            """torchmetrics puts the states of all processes together before it calls `compute`."""
+
+            is_differentiable = False
+            higher_is_better = None
+            full_state_update = False
+
+            def compute(self):
+                """The value of everything so far, over all processes."""
+                return self.local_value()
+
+    except ImportError:
+        _Base = PlainMetric
+
+__all__ = ["Classwise", "EqualWidth", "Everything", "Ranked", "Scores"]
+
+Measure = Callable[..., Any]
+
+
+class _Family(_Base):
+    """What the families share: reading batches, choosing measures, merging states."""
+
+    measures: ClassVar[Mapping[str, Measure]] = {}
+    sums: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+
+    def __init__(self, *measures: str, kind: Kind = "logits", ignore_index: int | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        unknown = [name for name in measures if name not in self.measures]
+        require(not unknown, "measures", f"must be among {', '.join(self.measures)}", ", ".join(unknown))
+        self.chosen, self.kind, self.ignore_index = measures, kind, ignore_index
+
+    def _sum_state(self, name: str, *shape: int) -> None:
+        self.add_state(name, torch.zeros(*shape, dtype=torch.float64), dist_reduce_fx="sum", persistent=True)
+
+    def _add(self, name: str, values: Array | Tensor) -> None:
+        state = getattr(self, name)
+        setattr(self, name, state + torch.as_tensor(values).to(state.device))
+
+    def _read(self, scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> Predictions:
+        return Predictions(scores, labels, kind=self.kind, sample_weight=sample_weight, ignore_index=self.ignore_index)
+
+    def merge(self, other: _Family) -> _Family:
+        """Take in everything that another object of the same family has seen; returns itself."""
+        require(type(other) is type(self), "other", f"must be a {type(self).__name__}", type(other).__name__)
+        for name in self.sums:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            require(mine.shape == theirs.shape, "other", "must have as many bins and classes", tuple(theirs.shape))
+            setattr(self, name, mine + theirs.to(mine.device))
+        for name in self.lists:
+            setattr(self, name, [*getattr(self, name), *getattr(other, name)])
+        self._computed = None  # torchmetrics remembers the last value
+        self._update_count = getattr(self, "_update_count", 0) + getattr(other, "_update_count", 0)
+        return self
+
+    def _readable(self) -> Readable:
+        """What the measures read."""
+        raise NotImplementedError
+
+    def local_value(self) -> Any:
+        """The chosen measures of the state as it is: one number, or a dictionary."""
+        rows = self._readable()
+        names = self.chosen or tuple(self.measures)
+        values = {name: torch.tensor(float(self.measures[name](rows, self)), dtype=torch.float64) for name in names}
+        return values[names[0]] if len(self.chosen) == 1 else values
+
+
+class Scores(_Family):
+    """Streaming scores: means over rows.
+
+    >>> scores = Scores("nll", "accuracy")
+    >>> scores.update([[2.0, 0.0]], [0])
+    >>> scores.update([[0.0, 1.0]], [0])
+    >>> scores.compute()
+    {'nll': tensor(0.7201, dtype=torch.float64), 'accuracy': tensor(0.5000, dtype=torch.float64)}
+    """
+
+    measures: ClassVar[Mapping[str, Measure]] = {
+        "nll": lambda rows, _: score_measures.nll(rows),
+        "brier": lambda rows, _: score_measures.brier(rows),
+        "accuracy": lambda rows, _: score_measures.accuracy(rows),
+        "error": lambda rows, _: score_measures.error(rows),
+        "mean_confidence": lambda rows, _: score_measures.mean_confidence(rows),
+        "entropy": lambda rows, _: score_measures.entropy(rows).overall,
+        "entropy_correct": lambda rows, _: score_measures.entropy(rows).correct,
+        "entropy_wrong": lambda rows, _: score_measures.entropy(rows).wrong,
+        "top_5_accuracy": lambda rows, _: score_measures.top_k_accuracy(rows, k=5),
+        "s99": lambda rows, _: score_measures.s99(rows).share,
+        "s99_accuracy": lambda rows, _: score_measures.s99(rows).accuracy,
+    }
+    sums = ("score_sums",)
+    score_sums: Tensor
+
+    def __init__(self, *measures: str, kind: Kind = "logits", ignore_index: int | None = None, **options: Any) -> None:
+        super().__init__(*measures, kind=kind, ignore_index=ignore_index, **options)
+        self._sum_state("score_sums", len(SCORES), 2)
+
+    def update(self, scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+        """Take in a batch."""
+        summary = Summary(0, scores=SCORES, ranked=False)
+        for chunk in self._read(scores, labels, sample_weight).chunks():
+            summary.add(read_chunk(chunk, self.kind, COLUMNS)[0], chunk.weight)
+        self._add("score_sums", summary.score_sums)
+
+    def _readable(self) -> Readable:
+        summary = Summary(0, scores=SCORES, ranked=False)
+        summary.score_sums = self.score_sums.cpu().numpy()
+        return summary
+
+
+class EqualWidth(_Family):
+    """Streaming ECE in bins of equal width.
+
+    >>> ece = EqualWidth("ece", num_bins=1, kind="probs")
+    >>> ece.update([[0.9, 0.1]], [0]), ece.update([[0.8, 0.2]], [1])
+    (None, None)
+    >>> ece.compute()
+    tensor(0.3500, dtype=torch.float64)
+    """
+
+    measures: ClassVar[Mapping[str, Measure]] = {
+        "ece": lambda rows, my: calibration.ece(rows, num_bins=my.num_bins),
+        "rms_ce": lambda rows, my: calibration.ece(rows, num_bins=my.num_bins, norm="l2"),
+        "mce": lambda rows, my: calibration.mce(rows, num_bins=my.num_bins),
+        "ece_debiased": lambda rows, my: calibration.ece_debiased(rows, num_bins=my.num_bins, edges="equal_width"),
+    }
+    sums = ("bin_sums",)
+    bin_sums: Tensor
+
+    def __init__(
+        self,
+        *measures: str,
+        num_bins: int = 15,
+        kind: Kind = "logits",
+        target: Target = "top_label",
+        ignore_index: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*measures, kind=kind, ignore_index=ignore_index, **options)
+        require(target != "classwise", "target", "must be one class or the top label; use Classwise", target)
+        self.num_bins, self.target = num_bins, target
+        self._sum_state("bin_sums", 4, num_bins)
+
+    def update(self, scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+        """Take in a batch."""
+        predictions = self._read(scores, labels, sample_weight)
+        summary = Summary(0, num_bins=self.num_bins, ranked=False)
+        number, _ = target_class(self.target, predictions.num_classes)
+        for chunk in predictions.chunks():
+            summary.add(read_chunk(chunk, self.kind, calibration.PAIRS, number)[0], chunk.weight)
+        self._add("bin_sums", summary.bin_sums)
+
+    def _readable(self) -> Readable:
+        summary = Summary(0, num_bins=self.num_bins, ranked=False)
+        summary.bin_sums = self.bin_sums.cpu().numpy()
+        return summary
+
+
+class Classwise(_Family):
+    """Streaming classwise ECE: the mean over `num_classes` classes.
+
+    >>> ece = Classwise(num_classes=2, kind="probs")
+    >>> ece.update([[0.9, 0.1], [0.8, 0.2]], [0, 1])
+    >>> ece.compute()
+    {'classwise_ece': tensor(0.4500, dtype=torch.float64)}
+    """
+
+    measures: ClassVar[Mapping[str, Measure]] = {
+        "classwise_ece": lambda rows, my: calibration.classwise_ece(rows, num_bins=my.num_bins)
+    }
+    sums = ("class_sums", "class_totals")
+    class_sums: Tensor
+    class_totals: Tensor
+
+    def __init__(
+        self,
+        *measures: str,
+        num_classes: int,
+        num_bins: int = 15,
+        kind: Kind = "logits",
+        ignore_index: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*measures, kind=kind, ignore_index=ignore_index, **options)
+        self.num_classes, self.num_bins = num_classes, num_bins
+        self._sum_state("class_sums", 4, num_classes, num_bins)
+        self._sum_state("class_totals", 3, num_classes)
+
+    def update(self, scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+        """Take in a batch."""
+        predictions = self._read(scores, labels, sample_weight)
+        rule = f"must have {self.num_classes} classes"
+        require(predictions.num_classes == self.num_classes, "scores", rule, predictions.num_classes)
+        added = ClassBinSums(self.num_classes, self.num_bins)
+        for chunk in predictions.chunks():
+            _, probs = read_chunk(chunk, self.kind, (), with_probs=True)
+            added.add(probs, chunk.labels, None if chunk.weight is None else torch.from_numpy(chunk.weight))
+        self._add("class_sums", added.counted())
+        self._add("class_totals", added.whole)
+
+    def _readable(self) -> Readable:
+        return _ClassSummary(class_bins(self.class_sums, self.class_totals))
+
+
+class Ranked(_Family):
+    """Streaming measures of the order of confidences.
+
+    Exact by default, with 4 bytes a row (8 for float64 scores). `exact=False` keeps a histogram of 1.5 MB however many
+    rows come; an equal-mass ECE from it is within `error_bound` of the exact one, usually far closer.
+
+    >>> ece = Ranked("ada_ece", num_bins=2)
+    >>> ece.update([[2.0, 0.0]], [0]), ece.update([[0.0, 1.0]], [0])
+    (None, None)
+    >>> ece.compute()
+    tensor(0.4251, dtype=torch.float64)
+    """
+
+    measures: ClassVar[Mapping[str, Measure]] = {
+        "ada_ece": lambda rows, my: calibration.ada_ece(rows, num_bins=my.num_bins),
+        "ece_debiased": lambda rows, my: calibration.ece_debiased(rows, num_bins=my.num_bins),
+        "ece_debiased_l1": lambda rows, my: calibration.ece_debiased(rows, num_bins=my.num_bins, norm="l1"),
+        "ece_sweep": lambda rows, _: calibration.ece_sweep(rows),
+        "ece_sweep_equal_width": lambda rows, _: calibration.ece_sweep(rows, edges="equal_width"),
+        "smooth_ece": lambda rows, _: ranked.smooth_ece(rows),
+        "ks_error": lambda rows, _: ranked.ks_error(rows),
+        "mmce": lambda rows, _: ranked.mmce(rows),
+        "aurc": lambda rows, _: ranked.aurc(rows),
+        "auroc_correctness": lambda rows, _: ranked.auroc_correctness(rows),
+    }
+
+    keys: list[Tensor]
+    cells: Tensor
+
+    def __init__(
+        self,
+        *measures: str,
+        num_bins: int = 15,
+        exact: bool = True,
+        kind: Kind = "logits",
+        target: Target = "top_label",
+        ignore_index: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*measures, kind=kind, ignore_index=ignore_index, **options)
+        require(target != "classwise", "target", "must be one class or the top label", target)
+        self.num_bins, self.exact, self.target = num_bins, exact, target
+        if exact:
+            self.lists = ("keys",)
+            self.add_state("keys", [], dist_reduce_fx="cat", persistent=True)
+        else:
+            self.sums = ("cells",)
+            self._sum_state("cells", 3, CELLS)
+
+    def update(self, scores: ArrayLike, labels: ArrayLike) -> None:
+        """Take in a batch."""
+        predictions = self._read(scores, labels, None)
+        number, _ = target_class(self.target, predictions.num_classes)
+        for chunk in predictions.chunks():
+            columns = read_chunk(chunk, self.kind, calibration.PAIRS, number)[0]
+            confidence, correct = columns["confidence"], columns["correct"]
+            if self.exact:
+                self.keys.append(_as_state(pack(confidence, correct)))
+            else:
+                terms = (None, confidence.astype(np.float64), correct.astype(np.float64))
+                cell = cell_of(confidence)
+                self._add("cells", np.stack([np.bincount(cell, weights=term, minlength=CELLS) for term in terms]))
+
+    def error_bound(self, num_bins: int | None = None) -> float:
+        """How far `ada_ece` of this process's rows can be from exact: 0 if it is exact."""
+        return 0.0 if self.exact else cut_error(self.cells[0].cpu().numpy(), num_bins or self.num_bins)
+
+    def _readable(self) -> Readable:
+        if self.exact:
+            return _of_keys(self.keys, self.num_bins)
+        return _RankedSummary(ranking_of_cells(*self.cells.cpu().numpy()))
+
+
+class Everything(_Family):
+    """All of `evaluate`, for a stream: a dictionary from `compute`, an `Evaluation` from `evaluation`.
+
+    >>> everything = Everything(num_classes=2)
+    >>> everything.update([[2.0, 0.0], [1.0, 0.0]], [0, 1]), everything.update([[0.0, 3.0]], [1])
+    (None, None)
+    >>> round(everything.evaluation().ece, 3)
+    0.299
+    """
+
+    sums = ("score_sums", "bin_sums", "class_sums", "class_totals", "label_counts")
+    lists = ("keys",)
+    score_sums: Tensor
+    bin_sums: Tensor
+    class_sums: Tensor
+    class_totals: Tensor
+    label_counts: Tensor
+    keys: list[Tensor]
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        num_bins: int = 15,
+        kind: Kind = "logits",
+        ignore_index: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(kind=kind, ignore_index=ignore_index, **options)
+        self.num_classes, self.num_bins = num_classes, num_bins
+        self._sum_state("score_sums", len(SCORES), 2)
+        self._sum_state("bin_sums", 4, num_bins)
+        self._sum_state("class_sums", 4, num_classes, num_bins)
+        self._sum_state("class_totals", 3, num_classes)
+        self._sum_state("label_counts", num_classes)
+        self.add_state("keys", [], dist_reduce_fx="cat", persistent=True)
+        self._evaluation: Evaluation | None = None
+
+    def update(self, scores: ArrayLike, labels: ArrayLike) -> None:
+        """Take in a batch."""
+        predictions = self._read(scores, labels, None)
+        rule = f"must have {self.num_classes} classes"
+        require(predictions.num_classes == self.num_classes, "scores", rule, predictions.num_classes)
+        added, summary = ClassBinSums(self.num_classes, self.num_bins), self._summary()
+        for chunk in predictions.chunks():
+            columns, probs = read_chunk(chunk, self.kind, COLUMNS, with_probs=True)
+            summary.add(columns)
+            added.add(probs, chunk.labels, None)
+            self._add("label_counts", torch.bincount(chunk.labels, minlength=self.num_classes))
+        self._add("score_sums", summary.score_sums)
+        self._add("bin_sums", summary.bin_sums)
+        self._add("class_sums", added.counted())
+        self._add("class_totals", added.whole)
+        self.keys.extend(_as_state(keys) for keys in summary.keys)
+
+    def _summary(self) -> Summary:
+        return Summary(self.num_classes, num_bins=self.num_bins, scores=SCORES)
+
+    def local_value(self) -> dict[str, Tensor]:
+        """All measures of the state as it is."""
+        summary = self._summary()
+        summary.score_sums, summary.bin_sums = self.score_sums.cpu().numpy(), self.bin_sums.cpu().numpy()
+        summary.keys = _joined(self.keys)
+        bins = class_bins(self.class_sums, self.class_totals)
+        present = self.label_counts.cpu().numpy() > 0
+        self._evaluation = evaluation_of(summary, kind=self.kind, class_bins=bins, present=present)
+        numbers = {name: value for name, value in self._evaluation.to_dict().items() if isinstance(value, float)}
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
+
+    def evaluation(self) -> Evaluation:
+        """Everything so far, over all processes, as `evaluate` gives it."""
+        self._computed = None
+        self.compute()
+        assert self._evaluation is not None
+        return self._evaluation
+
+
+class _ClassSummary(ClassRows):
+    """Class bins that were added up."""
+
+    def __init__(self, bins: Bins) -> None:
+        self._bins = bins
+
+    def bins(self, num_bins: int, edges: Any) -> Bins:
+        return self._bins
+
+
+class _RankedSummary(Summary):
+    """A ranking, and nothing else."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        super().__init__(0)
+        self._ranked = ranking
+
+
+def _of_keys(keys: list[Tensor], num_bins: int) -> Summary:
+    summary = Summary(0, num_bins=num_bins)
+    summary.keys = _joined(keys)
+    return summary
+
+
+def _as_state(keys: Array) -> Tensor:
+    """Packed rows as torch can hold and exchange them: the same bits, with a sign."""
+    return torch.from_numpy(keys.view(np.int64 if keys.dtype == np.uint64 else np.int32))
+
+
+def _joined(states: Any) -> list[Array]:
+    """The packed rows of all batches; those of float32 scores are widened where there are float64 ones, too."""
+    states = [states] if isinstance(states, Tensor) else states
+    parts = [state.cpu().numpy() for state in states if len(state)]
+    parts = [part.view(np.uint64 if part.dtype == np.int64 else np.uint32) for part in parts]
+    if len({part.dtype for part in parts}) > 1:
+        pairs = (unpack(part) for part in parts)
+        parts = [pack(confidence.astype(np.float64), correct) for confidence, correct in pairs]
+    return parts

@@ -1,0 +1,127 @@
+"""Mergeable summaries: what the measures need of any number of rows, added up batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.core.binning import Bins, Scheme, bin_predictions, bin_ranked, equal_width_edges
+from focalcal.core.inputs import require
+from focalcal.core.ranking import Array, Ranked, pack, unpack
+from focalcal.errors import InputError
+from focalcal.metrics.rows import Column, Readable
+from focalcal.metrics.scores import (
+    ACCURACY,
+    BRIER,
+    CONFIDENCE,
+    ENTROPY,
+    ENTROPY_CORRECT,
+    ENTROPY_WRONG,
+    ERROR,
+    NLL,
+    SQUARED_GAP,
+    sure_accuracy,
+    sure_share,
+    top_k,
+)
+
+SCORES = (
+    NLL,
+    BRIER,
+    ACCURACY,
+    ERROR,
+    CONFIDENCE,
+    ENTROPY,
+    ENTROPY_CORRECT,
+    ENTROPY_WRONG,
+    SQUARED_GAP,
+    top_k(5),
+    sure_share(0.99),
+    sure_accuracy(0.99),
+)
+
+
+class Summary(Readable):
+    """The sums of `scores`, bins of equal width, and confidence with correctness of every row (4 or 8 bytes each).
+
+    `score_sums` (S, 2) and `bin_sums` (4, B) are all there is to it, beside the packed rows in `keys`.
+
+    >>> import focalcal.metrics as metrics
+    >>> one, two = Summary(2, num_bins=1), Summary(2, num_bins=1)
+    >>> one.add({"confidence": np.array([0.9]), "correct": np.array([True])})
+    >>> two.add({"confidence": np.array([0.7]), "correct": np.array([False])})
+    >>> round(metrics.ece(one.merge(two), num_bins=1), 4)
+    0.3
+    """
+
+    def __init__(
+        self, num_classes: int, *, num_bins: int = 15, scores: Sequence[Column] = (), ranked: bool = True
+    ) -> None:
+        require(num_bins >= 1, "num_bins", "must be at least 1", num_bins, "The papers use 15.")
+        self.num_classes, self.num_bins, self.scores = num_classes, num_bins, tuple(scores)
+        self.score_sums = np.zeros((len(self.scores), 2))
+        self.bin_sums = np.zeros((4, num_bins))  # count, mass, confidence, correctness
+        self.keys: list[Array] = []
+        self._weights: list[Array] = []
+        self._keep = ranked
+        self._ranked: Ranked | None = None
+
+    @property
+    def num_rows(self) -> int:  # type: ignore[override]
+        """How many rows were added."""
+        return int(self.bin_sums[0].sum())
+
+    def add(self, columns: Mapping[str, Array], weight: Array | None = None) -> None:
+        """Take in some rows."""
+        confidence, correct = columns["confidence"], columns["correct"]
+        for sums, column in zip(self.score_sums, self.scores, strict=True):
+            above, below = column.terms(columns)
+            sums += (above.sum(), below.sum()) if weight is None else (above @ weight, below @ weight)
+        bins = bin_predictions(confidence, correct, num_bins=self.num_bins, weight=weight)
+        self.bin_sums += torch.stack(bins.sums()).numpy()
+        if self._keep:
+            self.keys.append(pack(confidence, correct))
+            self._weights += [] if weight is None else [weight]
+        self._ranked = None
+
+    def merge(self, other: Summary) -> Summary:
+        """The summary of both sets of rows."""
+        merged = Summary(self.num_classes, num_bins=self.num_bins, scores=self.scores, ranked=self._keep)
+        merged.score_sums = self.score_sums + other.score_sums
+        merged.bin_sums = self.bin_sums + other.bin_sums
+        merged.keys, merged._weights = self.keys + other.keys, self._weights + other._weights
+        return merged
+
+    def mean(self, column: Column) -> Any:
+        """The mean of a column that was added up."""
+        names = [each.name for each in self.scores]
+        if column.name not in names:
+            raise InputError(f"rows: {column.name} was not added up here; this summary has {', '.join(names)}.")
+        above, below = self.score_sums[names.index(column.name)]
+        return above / below if below else float("nan")
+
+    def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
+        """Bins of equal width as added up; all others from the ranking."""
+        if isinstance(edges, str) and edges == "equal_width" and num_bins == self.num_bins:
+            return Bins.of_sums(equal_width_edges(num_bins), *torch.from_numpy(self.bin_sums.copy()))
+        return bin_ranked(self.ranked, num_bins=num_bins, edges=edges)
+
+    def each(self, measure: Callable[[Ranked], float]) -> Any:
+        """The measure of the ranked rows."""
+        return measure(self.ranked)
+
+    @property
+    def ranked(self) -> Ranked:
+        """All rows in order of confidence."""
+        if self._ranked is None:
+            require(bool(self.keys), "rows", "must be kept for this measure", "sums only")
+            self.keys = [np.concatenate(self.keys)]
+            if self._weights:
+                self._ranked = Ranked.of_rows(*unpack(self.keys[0]), np.concatenate(self._weights))
+            else:
+                self._ranked = Ranked.of_keys(self.keys[0])
+        return self._ranked

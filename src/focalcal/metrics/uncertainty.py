@@ -1,0 +1,362 @@
+r"""How certain a measured number is: intervals, paired comparisons, bands per bin, and what chance alone would show."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.core.binning import Bins, Scheme
+from focalcal.core.inputs import ArrayLike, require
+from focalcal.core.ranking import Array, Ranked
+from focalcal.metrics import calibration, ranked
+from focalcal.metrics import scores as score_measures
+from focalcal.metrics.classes import ClassRows
+from focalcal.metrics.predictions import Kind, Target
+from focalcal.metrics.read import read
+from focalcal.metrics.rows import Readable, Rows
+
+Method = Literal["bca", "percentile"]
+Metric = Callable[..., Any]
+
+MEASURES: dict[str, Metric] = {
+    measure.__name__: measure
+    for measure in (
+        score_measures.nll,
+        score_measures.brier,
+        score_measures.accuracy,
+        score_measures.error,
+        score_measures.mean_confidence,
+        score_measures.top_k_accuracy,
+        calibration.ece,
+        calibration.ada_ece,
+        calibration.mce,
+        calibration.classwise_ece,
+        calibration.ece_debiased,
+        calibration.ece_sweep,
+        ranked.smooth_ece,
+        ranked.ks_error,
+        ranked.mmce,
+        ranked.aurc,
+        ranked.auroc_correctness,
+    )
+}
+# Draws that are held at once, in numbers: the counts of a block of resamples stay in the cache.
+_HELD = 1 << 19
+# Rows are left out in so many groups to find the skewness of a measure: leaving out one by one would cost N calls.
+_JACKKNIFE_GROUPS = 200
+# Rows of a bin that are drawn together in `consistency_bars`, as they are almost equally confident.
+_CELLS_PER_BIN = 256
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A measured `value` with the interval from `low` to `high` that covers the truth with probability `level`."""
+
+    value: float
+    low: float
+    high: float
+    level: float
+    method: str
+    num_resamples: int
+    definition: str
+
+
+def bootstrap(
+    metric: str | Metric,
+    scores: ArrayLike | Readable,
+    labels: ArrayLike | None = None,
+    *,
+    num_resamples: int = 1000,
+    level: float = 0.95,
+    method: Method = "bca",
+    seed: int = 0,
+    kind: Kind = "logits",
+    target: Target | None = None,
+    sample_weight: ArrayLike | None = None,
+    ignore_index: int | None = None,
+    **options: Any,
+) -> Interval:
+    """A bootstrap interval of any measure.
+
+    where `metric` is a measure of this package, its name, or any function of rows (`lambda rows: nll(rows) +
+    ece(rows)`); `options` go to it. Scores are read once: resamples reuse what was found for each row, and means and
+    bins of all resamples come from one product. `"bca"` corrects for bias and skewness, which measures such as ECE
+    have, since they can only grow by noise; `"percentile"` takes quantiles as they are.
+
+    Source: [efron1987] for BCa; its acceleration comes from a jackknife over 200 groups of rows.
+
+    >>> interval = bootstrap("accuracy", [[2.0, 0.0]] * 50, [0] * 40 + [1] * 10)
+    >>> interval.value, interval.low < 0.8 < interval.high
+    (0.8, True)
+    """
+    _require_options(num_resamples, level, method)
+    measure, name = _resolve(metric)
+    rows = _rows_for(measure, scores, labels, kind, target, sample_weight, ignore_index)
+    value, definition = _value(measure(rows, **options), name)
+    replicates = np.concatenate([measure(part, **options) for part in _resamples(rows, num_resamples, seed)])
+    low, high = _ends(value, replicates, lambda: _jackknife(measure, rows, options, seed), level, method)
+    return Interval(value, low, high, level, method, num_resamples, definition)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The paired `difference` of a measure, first minus second, its interval, and a two-sided `p_value`."""
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    first: float
+    second: float
+    level: float
+    method: str
+    num_resamples: int
+    definition: str
+
+
+def compare(
+    a: ArrayLike | Readable,
+    b: ArrayLike | Readable,
+    labels: ArrayLike | None = None,
+    *,
+    metric: str | Metric = "nll",
+    num_resamples: int = 1000,
+    level: float = 0.95,
+    method: Method = "bca",
+    seed: int = 0,
+    kind: Kind = "logits",
+    target: Target | None = None,
+    sample_weight: ArrayLike | None = None,
+    ignore_index: int | None = None,
+    **options: Any,
+) -> Comparison:
+    """Whether two sets of predictions of the same rows differ in a measure: the same rows are drawn for both.
+
+    where `a` and `b` are scores (N, K) for the same `labels`, and everything else is as in `bootstrap`. The p-value is
+    twice the share of resamples whose difference lies on the other side of 0; it is never below 2 / (R + 1).
+
+    >>> sure, modest = [[4.0, 0.0]] * 50, [[1.4, 0.0]] * 50
+    >>> result = compare(sure, modest, [0] * 40 + [1] * 10)
+    >>> result.difference > 0, result.p_value < 0.05
+    (True, True)
+    """
+    _require_options(num_resamples, level, method)
+    measure, name = _resolve(metric)
+    reading = (kind, target, sample_weight, ignore_index)
+    first, second = _rows_for(measure, a, labels, *reading), _rows_for(measure, b, labels, *reading)
+    same = first.num_rows == second.num_rows
+    require(same, "b", f"must have as many rows as a, {first.num_rows}", second.num_rows)
+
+    def difference(parts: tuple[Any, Any]) -> Any:
+        return measure(parts[0], **options) - measure(parts[1], **options)
+
+    pair = zip(_resamples(first, num_resamples, seed), _resamples(second, num_resamples, seed), strict=True)
+    replicates = np.concatenate([np.asarray(difference(part)) for part in pair])
+    (of_a, definition), (of_b, _) = _value(measure(first, **options), name), _value(measure(second, **options), name)
+
+    def left_out() -> Array:
+        return np.asarray(_jackknife(measure, first, options, seed) - _jackknife(measure, second, options, seed))
+
+    low, high = _ends(of_a - of_b, replicates, left_out, level, method)
+    beyond = min(int((replicates <= 0).sum()), int((replicates >= 0).sum()))
+    p_value = min(1.0, 2 * (beyond + 1) / (num_resamples + 1))
+    return Comparison(of_a - of_b, low, high, p_value, of_a, of_b, level, method, num_resamples, definition)
+
+
+def _require_options(num_resamples: int, level: float, method: str) -> None:
+    require(num_resamples >= 100, "num_resamples", "must be at least 100", num_resamples, "1,000 is usual.")
+    require(0 < level < 1, "level", "must lie between 0 and 1", level)
+    require(method in ("bca", "percentile"), "method", "must be bca or percentile", repr(method))
+
+
+def _resolve(metric: str | Metric) -> tuple[Metric, str]:
+    if isinstance(metric, str):
+        require(
+            metric in MEASURES, "metric", f"must be a function of rows or one of {', '.join(MEASURES)}", repr(metric)
+        )
+        return MEASURES[metric], metric
+    require(callable(metric), "metric", "must be a measure, its name or a function of rows", type(metric).__name__)
+    return metric, getattr(metric, "__name__", "metric")
+
+
+def _rows_for(
+    measure: Metric,
+    scores: ArrayLike | Readable,
+    labels: ArrayLike | None,
+    kind: Kind,
+    target: Target | None,
+    sample_weight: ArrayLike | None,
+    ignore_index: int | None,
+) -> Rows | ClassRows:
+    """The rows of all columns, for classwise measures those of all classes."""
+    if isinstance(scores, (Rows, ClassRows)):
+        return scores
+    require(labels is not None, "labels", "must be given beside scores", None)
+    target = target or ("classwise" if measure is calibration.classwise_ece else "top_label")
+    rows = read(scores, labels, kind=kind, target=target, sample_weight=sample_weight, ignore_index=ignore_index)  # type: ignore[arg-type]
+    assert isinstance(rows, (Rows, ClassRows))
+    return rows
+
+
+def _value(measured: Any, name: str) -> tuple[float, str]:
+    require(np.ndim(measured) == 0, "metric", "must give one number", type(measured).__name__)
+    return float(measured), getattr(measured, "definition", name)
+
+
+def _resamples(rows: Rows | ClassRows, num_resamples: int, seed: int) -> Iterator[Readable]:
+    """Resamples of the rows with replacement, some at a time; the same seed draws the same rows."""
+    n, generator = rows.num_rows, np.random.default_rng(seed)
+    step = max(1, _HELD // n)
+    for start in range(0, num_resamples, step):
+        some = min(step, num_resamples - start)
+        drawn = generator.integers(0, n, size=(some, n), dtype=np.int32 if n < 2**31 else np.int64)
+        place = drawn + np.arange(some, dtype=np.intp)[:, None] * n
+        yield rows.resampled(np.bincount(place.reshape(-1), minlength=some * n).reshape(some, n))
+
+
+def _jackknife(measure: Metric, rows: Rows | ClassRows, options: dict[str, Any], seed: int) -> Array:
+    """The measure without each of many groups of rows."""
+    n = rows.num_rows
+    groups = min(n, _JACKKNIFE_GROUPS)
+    group = np.random.default_rng(seed + 1).permutation(n) % groups
+    values = []
+    for start in range(0, groups, max(1, _HELD // n)):
+        some = np.arange(start, min(groups, start + max(1, _HELD // n)))
+        left_out = rows.resampled((group[None, :] != some[:, None]).astype(np.int64))
+        left_out.draws = 1
+        values.append(measure(left_out, **options))
+    return np.concatenate(values)
+
+
+def _ends(
+    value: float, replicates: Array, left_out: Callable[[], Array], level: float, method: Method
+) -> tuple[float, float]:
+    """The ends of the interval: quantiles of the replicates, at shifted levels for BCa."""
+    finite = replicates[np.isfinite(replicates)]
+    if not len(finite) or not np.isfinite(value):
+        return float("nan"), float("nan")
+    tails = np.array([(1 - level) / 2, (1 + level) / 2])
+    if method == "bca" and finite.min() < finite.max():
+        tails = _bca_tails(value, finite, left_out(), tails)
+    low, high = np.quantile(finite, tails)
+    return float(low), float(high)
+
+
+def _bca_tails(value: float, replicates: Array, left_out: Array, tails: Array) -> Array:
+    r"""$\Phi(z_0 + (z_0 + z_\alpha) / (1 - a (z_0 + z_\alpha)))$ with bias $z_0$ and acceleration $a$."""
+    from scipy.special import ndtr, ndtri
+
+    below = ((replicates < value).mean() + (replicates <= value).mean()) / 2
+    edge = 1 / (len(replicates) + 1)
+    bias = ndtri(np.clip(below, edge, 1 - edge))
+    deviation = left_out.mean() - left_out[np.isfinite(left_out)]
+    spread = (deviation**2).sum() ** 1.5
+    acceleration = (deviation**3).sum() / (6 * spread) if spread > 0 else 0.0
+    shifted = bias + ndtri(tails)
+    return np.asarray(ndtr(bias + shifted / (1 - acceleration * shifted)))
+
+
+def accuracy_bands(bins: Bins, level: float = 0.95) -> tuple[Tensor, Tensor]:
+    """The Clopper-Pearson interval of each bin's accuracy: it covers the truth at least as often as `level` says.
+
+    Empty bins have the interval from 0 to 1. Source: [clopper1934].
+
+    >>> from focalcal.core.binning import bin_predictions
+    >>> bins = bin_predictions(torch.tensor([0.9] * 10), torch.tensor([1] * 9 + [0]), num_bins=1)
+    >>> [round(float(end), 3) for end in accuracy_bands(bins)]
+    [0.555, 0.997]
+    """
+    require(0 < level < 1, "level", "must lie between 0 and 1", level)
+    from scipy.special import betaincinv
+
+    count, hits = bins.count.numpy(), (bins.accuracy * bins.count).numpy()
+    tail, misses = (1 - level) / 2, count - hits
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-9), misses + 1, tail), 0.0)
+    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1e-9), 1 - tail), 1.0)
+    return torch.from_numpy(low), torch.from_numpy(high)
+
+
+@dataclass(frozen=True)
+class ConsistencyBars:
+    """What a perfectly calibrated model with these confidences would show on this many rows.
+
+    Per bin: accuracies between `low` and `high` are no evidence against calibration. Over all: such a model shows an
+    ECE of `expected_ece` on average and between `ece_low` and `ece_high` mostly; `ece` is the one that was measured.
+    """
+
+    bins: Bins
+    low: Tensor
+    high: Tensor
+    ece: float
+    expected_ece: float
+    ece_low: float
+    ece_high: float
+    level: float
+
+
+def consistency_bars(
+    scores: ArrayLike | Readable,
+    labels: ArrayLike | None = None,
+    *,
+    num_bins: int = 15,
+    edges: Scheme = "equal_width",
+    level: float = 0.95,
+    num_resamples: int = 1000,
+    seed: int = 0,
+    kind: Kind = "logits",
+    target: Target = "top_label",
+    ignore_index: int | None = None,
+) -> ConsistencyBars:
+    """How much of the ECE is chance: labels are redrawn from the confidences themselves, which are right by design.
+
+    ECE is never 0 on a sample, because accuracies scatter; it means something above `ece_high` only.
+
+    Source: [brocker2007] for the bars.
+
+    >>> rows = [[0.8, 0.2]] * 100
+    >>> bars = consistency_bars(rows, [0] * 80 + [1] * 20, kind="probs")
+    >>> bars.ece < bars.ece_high, round(bars.expected_ece, 2)
+    (True, 0.03)
+    """
+    _require_options(num_resamples, level, "percentile")
+    rows = scores
+    if not isinstance(rows, Readable):
+        require(labels is not None, "labels", "must be given beside scores", None)
+        require(target != "classwise", "target", "must be one class or the top label here", target)
+        reading = {"kind": kind, "target": target, "ignore_index": ignore_index, "columns": calibration.PAIRS}
+        rows = read(scores, labels, **reading)  # type: ignore[arg-type]
+    bins = rows.bins(num_bins, edges)
+    redrawn = rows.each(lambda ordered: _redraw(ordered, bins, num_resamples, seed))  # type: ignore[arg-type,return-value]
+    accuracy = torch.from_numpy(redrawn)
+    errors = (bins.weight * (bins.confidence - accuracy).abs()).sum(-1)
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    low, high = torch.quantile(accuracy, tails, dim=0)
+    ece_low, ece_high = torch.quantile(errors, tails).tolist()
+    ece = float(calibration.bin_norm(bins, "l1"))
+    return ConsistencyBars(bins, low, high, ece, float(errors.mean()), ece_low, ece_high, level)
+
+
+def _redraw(ordered: Ranked, bins: Bins, num_resamples: int, seed: int) -> Array:
+    """Accuracies (R, B) of the bins if every row were right with the probability that it claims.
+
+    Neighbours in the order are drawn together, as many times a coin of their mean confidence: 256 cells in each bin.
+    """
+    generator = np.random.default_rng(seed)
+    accuracy = np.zeros((num_resamples, len(bins.count)))
+    ends = np.concatenate([[0], np.cumsum(bins.count.numpy())]).round().astype(np.int64)
+    rank = np.concatenate([[0], np.cumsum(ordered.count, dtype=np.int64)])
+    for b, (start, end) in enumerate(itertools.pairwise(ends)):
+        if start == end:
+            continue
+        cuts = np.unique(np.linspace(start, end, min(end - start, _CELLS_PER_BIN) + 1).round().astype(np.int64))
+        total = np.interp(cuts, rank, np.concatenate([[0.0], np.cumsum(ordered.value * ordered.count.astype(float))]))
+        size = np.diff(cuts)
+        mean = np.clip(np.diff(total) / size, 0, 1)
+        accuracy[:, b] = generator.binomial(size, mean, size=(num_resamples, len(size))).sum(1) / (end - start)
+    return accuracy
