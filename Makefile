@@ -43,8 +43,14 @@ format: $(VENV)/dev.stamp  ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/dev.stamp  ## Run the benchmarks; results go to benchmarks/results
+$(VENV)/bench.stamp: $(VENV)/dev.stamp
+	@echo "Installing the benchmarks' peers into $(VENV) ..."
+	$(PIP) install --constraint constraints.txt --editable '.[dev,bench]'
+	@touch $@
+
+bench: $(VENV)/bench.stamp  ## Run the benchmarks; results go to benchmarks/results
 	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/metrics.py
 
 clean:  ## Remove the environment and all caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

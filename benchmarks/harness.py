@@ -7,7 +7,8 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,27 @@ def settle_allocator() -> None:
         torch.zeros(size)
 
 
-def keep_memory() -> None:
+@contextmanager
+def kept_memory() -> Iterator[None]:
     """Let glibc keep blocks of every size for reuse, so that nobody pays page faults twice.
 
     `settle_allocator` reaches 32 MB, glibc's limit for reuse. A temporary of 200 MB is beyond it: mapped anew at every
-    call, it costs more in page faults than the arithmetic in it.
+    call, it costs more in page faults than the arithmetic in it. Afterwards all is as `settle_allocator` leaves it.
     """
+    trim_threshold, mmap_threshold, mmap_max = -1, -3, -4  # as in malloc.h
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        libc.mallopt(-4, 0)  # M_MMAP_MAX: no block is mapped by itself
-        libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: nothing is given back
+    if not hasattr(libc, "mallopt"):
+        yield
+        return
+    libc.mallopt(mmap_max, 0)  # no block is mapped by itself
+    libc.mallopt(trim_threshold, -1)  # nothing is given back
+    try:
+        yield
+    finally:
+        libc.mallopt(mmap_max, 65536)
+        libc.mallopt(mmap_threshold, 32 << 20)
+        libc.mallopt(trim_threshold, 64 << 20)
+        libc.malloc_trim(0)
 
 
 def give_back_memory() -> None:

@@ -35,20 +35,59 @@ CONTRACT = {
     "temperature_bounds",
     "suggest_gamma",
     "InputError",
+    "metrics",
+    "evaluate",
+    "bootstrap",
+    "compare",
+}
+METRICS = {
+    "ece",
+    "ada_ece",
+    "mce",
+    "classwise_ece",
+    "ece_debiased",
+    "ece_sweep",
+    "smooth_ece",
+    "ks_error",
+    "mmce",
+    "nll",
+    "brier",
+    "brier_decomposition",
+    "accuracy",
+    "error",
+    "top_k_accuracy",
+    "entropy",
+    "s99",
+    "aurc",
+    "auroc_correctness",
+    "ood_auroc",
+    "fpr95",
+    "kl_to_posterior",
 }
 
 
 def test_the_names_of_the_contract_are_public():
     assert set(fc.__all__) >= CONTRACT
     assert all(name in dir(fc) for name in CONTRACT)
+    assert set(fc.metrics.__all__) >= METRICS
+
+
+PLAIN = {"FocalCalError", "InputError", "InputWarning", "papers", "Evaluation"}
 
 
 @pytest.mark.parametrize("name", fc.__all__)
 def test_every_public_name_has_a_docstring_and_an_example(name):
     thing = getattr(fc, name)
     assert thing.__doc__
-    if not name.endswith("Error") and name != "papers":
-        assert ">>>" in thing.__doc__
+    assert name in PLAIN or ">>>" in thing.__doc__
+
+
+@pytest.mark.parametrize("name", fc.metrics.__all__)
+def test_every_measure_has_a_docstring_and_an_example_and_is_documented(name):
+    thing = getattr(fc.metrics, name)
+    assert thing.__doc__
+    assert name[0].isupper() or ">>>" in thing.__doc__  # results are shown by the measure that gives them
+    assert f"`{name}" in (ROOT / "docs/metrics.md").read_text()
 
 
 @pytest.mark.parametrize("name", [name for name in fc.__all__ if not name.endswith("Error")])
@@ -62,15 +101,17 @@ def test_an_unknown_name_is_an_attribute_error():
         fc.FocalLos  # noqa: B018
 
 
-def test_importing_focalcal_and_its_losses_brings_in_torch_and_numpy_only():
-    code = "import sys, focalcal; focalcal.FocalLoss; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+def test_importing_focalcal_its_losses_and_metrics_brings_in_torch_and_numpy_only():
+    use = "import sys, focalcal; focalcal.FocalLoss; focalcal.metrics.ece"
+    code = f"{use}; print(*sorted({{m.split('.')[0] for m in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"torch", "numpy"} <= set(loaded)
     assert not {"scipy", "sklearn", "matplotlib", "pandas", "typer", "rich", "lightning"} & set(loaded)
 
 
 # Each folder may import from those to its left; losses, metrics and calibrators do not import one another.
-ORDER = ["errors", "core", "losses", "papers", "lab", "cli"]
+ORDER = ["errors", "core", "losses", "metrics", "papers", "lab", "cli"]
+APART = {"losses", "metrics"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "src/focalcal").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
@@ -84,6 +125,7 @@ def test_folders_import_only_from_those_above_them(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("focalcal.")
     }
     assert all(ORDER.index(name) <= ORDER.index(here) for name in imported)
+    assert here not in APART or not (imported & APART) - {here}
 
 
 def test_every_source_key_is_in_the_references():

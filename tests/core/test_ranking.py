@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import contextmanager
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -117,8 +118,9 @@ def test_groups_are_those_of_a_plain_loop(some, seed):
     for given_weight in (None, weight.astype(np.float64)):
         ranked = Ranked.of_rows(confidence, correct, given_weight)
         expected = groups_of(confidence, correct, np.ones_like(weight) if given_weight is None else weight)
-        found = zip(*(column.tolist() for column in (ranked.value, ranked.count, ranked.mass, ranked.right)))
-        assert [list(group) for group in found] == expected
+        found = np.stack([ranked.value, ranked.mass, ranked.mass, ranked.right], 1)
+        assert found.tolist() == [[value, mass, mass, right] for value, _, mass, right in expected]
+        assert np.array_equal(ranked.count, ranked.mass)  # whole-number weights mean repeated rows
         assert ranked.value.dtype == confidence.dtype
         assert ranked.total == sum(mass for _, _, mass, _ in expected)
 
@@ -243,7 +245,7 @@ def plain_sweep(confidence, correct, *, equal_mass: bool) -> int:
             place = np.searchsorted(inner, value).tolist()
         members = [[right[i] for i in range(n) if place[i] == b] for b in sorted(set(place))]
         accuracy = [sum(some) / Fraction(len(some)) for some in members]
-        if any(later < earlier for earlier, later in zip(accuracy[:-1], accuracy[1:], strict=True)):
+        if any(later < earlier for earlier, later in pairwise(accuracy)):
             return num_bins - 1
     return n
 

@@ -686,6 +686,7 @@ MEASURES = {
     "s99": measure(m.s99, "share", "accuracy", threshold=0.5),
     "brier_decomposition": measure(m.brier_decomposition, "calibration", "refinement", "within_bins", "total"),
     "aurc": measure(m.aurc),
+    "risk_coverage_curve": measure(m.risk_coverage_curve, "coverage", "risk"),
     "auroc_correctness": measure(m.auroc_correctness),
     "auroc_by_entropy": measure(m.auroc_correctness, by="entropy"),
     "reliability": measure(m.reliability, "mass", "confidence", "accuracy", num_bins=5),

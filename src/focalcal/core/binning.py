@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.inputs import require
-from focalcal.core.ranking import Array, Ranked
+from focalcal.core.ranking import Array, Ranked, whole_numbers
 
 Scheme = Literal["equal_width", "equal_mass", "array_split", "interpolated", "equal_width_sweep", "equal_mass_sweep"]
 
@@ -23,7 +23,8 @@ Scheme = Literal["equal_width", "equal_mass", "array_split", "interpolated", "eq
 class Bins:
     r"""Per-bin statistics of predictions, in float64: B + 1 `edges`, and for each bin, in the last dimension,
 
-    - `count`, the number of rows $|B_b|$, and `mass`, their total weight (the count, where rows have no weights);
+    - `count`, the number of rows $|B_b|$, and `mass`, their total weight. Both are the same where rows have no weights,
+      or weights that are whole numbers, which mean repeated rows;
     - `confidence`, the mean confidence $C_b$, and `accuracy`, the mean correctness $A_b$, both 0 in an empty bin.
 
     A leading dimension, where there is one, runs over classes or resamples.
@@ -127,8 +128,8 @@ def bin_ranked(ranked: Ranked, *, num_bins: int = 15, edges: Scheme | Tensor = "
     elif edges == "equal_width":
         cut = equal_width_edges(num_bins).numpy()
     elif edges == "interpolated":
-        times = (ranked.mass if ranked.counts_rows else ranked.count).astype(np.int64)
-        cut = interpolated_edges(torch.from_numpy(np.repeat(ranked.value.astype(float), times)), num_bins).numpy()
+        repeated = np.repeat(ranked.value.astype(np.float64), ranked.count.astype(np.int64))
+        cut = interpolated_edges(torch.from_numpy(repeated), num_bins).numpy()
     else:
         names = ("equal_mass", "array_split")
         require(edges in names, "edges", f"must be a tensor or one of {', '.join(Scheme.__args__)}", edges)  # type: ignore[attr-defined]
@@ -170,7 +171,8 @@ def _bins_between(edges: Tensor, confidence: Array, correct: Array, weight: Arra
         torch.bincount(place, weights=column, minlength=2 * num_bins).double().view(num_bins, 2)
         for column in (None, share, values.double() if share is None else values * share)
     )
-    return Bins.of_sums(edges, count.sum(1), mass.sum(1), total.sum(1), mass[:, 1])
+    rows = mass if weight is not None and whole_numbers(weight) else count
+    return Bins.of_sums(edges, rows.sum(1), mass.sum(1), total.sum(1), mass[:, 1])
 
 
 def _bins_of_mass(ranked: Ranked, num_bins: int, *, larger_first: bool) -> Bins:

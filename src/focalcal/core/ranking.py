@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 # Groups that are scanned together, so that temporaries do not grow with the number of rows.
-BLOCK = 1 << 18
+BLOCK = 1 << 16
 # Accuracies that differ by less are equal: shares of a group are rounded.
 _ROUNDING = 1e-12
 
@@ -31,8 +32,7 @@ def pack(confidence: Array, correct: Array) -> Array:
     array([2130706433, 2113929216], dtype=uint32)
     """
     unsigned = np.uint64 if confidence.dtype == np.float64 else np.uint32
-    bits = np.abs(confidence).view(unsigned)  # abs: -0.0 has a sign bit
-    return np.asarray((bits << unsigned(1)) | correct.astype(unsigned))
+    return np.asarray((confidence.view(unsigned) << unsigned(1)) | correct.astype(unsigned))
 
 
 def unpack(keys: Array) -> tuple[Array, Array]:
@@ -50,7 +50,7 @@ class Ranked:
     """Groups of equal confidence, in increasing order.
 
     `value` is the confidence of each group, `count` its rows, `mass` their weight and `right` the weight of the correct
-    ones among them. Without weights `mass` is `count`.
+    ones among them. Without weights `mass` is `count`, and also with weights that are whole numbers.
     """
 
     value: Array
@@ -60,16 +60,18 @@ class Ranked:
 
     @staticmethod
     def of_keys(keys: Array) -> Ranked:
-        """The ranking of packed rows, in any order.
+        """The ranking of packed rows, in any order; sorts them in place.
 
         >>> Ranked.of_keys(pack(np.array([0.9, 0.5, 0.9]), np.array([True, False, False]))).count
         array([1, 2], dtype=uint32)
         """
-        value, correct = unpack(np.sort(keys))
-        starts = _group_starts(value)
-        if len(starts) == len(value):  # no two are equal
-            count = np.ones(len(value), dtype=np.uint32)
-            return Ranked(value, count, count, correct.astype(np.uint32))
+        keys.sort()
+        value, correct = unpack(keys)
+        different = value[1:] != value[:-1]
+        if different.all():
+            count = np.broadcast_to(np.uint32(1), value.shape)  # no memory
+            return Ranked(value, count, count, correct.astype(np.uint8))
+        starts = _group_starts(different)
         count = np.diff(starts, append=len(value)).astype(np.uint32)
         right = np.add.reduceat(correct, starts, dtype=np.uint32)
         return Ranked(value[starts], count, count, right)
@@ -86,35 +88,54 @@ class Ranked:
             return Ranked.of_keys(keys)
         order = np.lexsort((weight, keys))  # weights too: sums then do not depend on the order of the rows
         value, correct = unpack(keys[order])
-        starts, weight = _group_starts(value), weight[order]
-        count = np.diff(starts, append=len(value)).astype(np.uint32)
+        starts, weight = _group_starts(value[1:] != value[:-1]), weight[order]
         mass, right = (np.add.reduceat(column, starts) for column in (weight, weight * correct))
+        count = mass if whole_numbers(weight) else np.diff(starts, append=len(value)).astype(np.uint32)
         return Ranked(value[starts], count, mass, right)
+
+    @cached_property
+    def reached(self) -> Array:
+        """The mass up to and including each group."""
+        return np.cumsum(self.mass, dtype=_running(self.mass))
+
+    @cached_property
+    def reached_right(self) -> Array:
+        """The mass of correct rows up to and including each group."""
+        return np.cumsum(self.right, dtype=_running(self.right))
 
     @property
     def total(self) -> float:
         """The mass of all groups."""
-        return float(self.mass.sum(dtype=np.float64))
+        return float(self.reached[-1])
 
     @property
-    def counts_rows(self) -> bool:
-        """Whether all weights are whole numbers, which mean repeated rows."""
-        return not np.issubdtype(self.mass.dtype, np.floating) or bool((np.mod(self.mass, 1) == 0).all())
+    def total_right(self) -> float:
+        """The mass of all correct rows."""
+        return float(self.reached_right[-1])
 
-    def blocks(self) -> Iterator[tuple[Array, Array, Array]]:
-        """Value, mass and right of successive groups, in float64."""
+    @cached_property
+    def counts_rows(self) -> bool:
+        """Whether the mass is a number of rows."""
+        return self.mass is self.count or np.array_equal(self.mass, self.count)
+
+    def blocks(self) -> Iterator[tuple[Array, ...]]:
+        """Value, mass, right, reached and reached_right of successive groups, in float64."""
+        columns = (self.value, self.mass, self.right, self.reached, self.reached_right)
         for start in range(0, len(self.value), BLOCK):
-            part = slice(start, start + BLOCK)
-            value, mass, right = (c[part].astype(np.float64) for c in (self.value, self.mass, self.right))
-            yield value, mass, right
+            yield tuple(column[start : start + BLOCK].astype(np.float64) for column in columns)
 
     def before(self, positions: Array) -> Array:
         """Sums (4, P) of count, mass, confidence and correctness over the groups before each of P positions."""
+        mass, right = (np.where(positions > 0, sums[positions - 1], 0.0) for sums in (self.reached, self.reached_right))
+        count = mass if self.counts_rows else self._before(self.count, positions)
+        confidence = self._before(self.value if self.count.strides == (0,) else self.value * self.mass, positions)
+        return np.stack([count, mass, confidence, right])
+
+    def _before(self, column: Array, positions: Array) -> Array:
+        """Sums (P,) of a column over the groups before each position."""
         starts = np.union1d([0], np.minimum(positions, len(self.value) - 1))
-        columns = (self.count, self.mass, self.value * self.mass, self.right)
-        pieces = np.stack([np.add.reduceat(column, starts, dtype=np.float64) for column in columns])
-        sums = np.concatenate([np.zeros((4, 1)), np.cumsum(pieces, 1)], 1)
-        return np.asarray(sums[:, np.searchsorted(starts, positions)])
+        sums = np.concatenate([[0.0], np.cumsum(np.add.reduceat(column, starts, dtype=np.float64))])
+        return np.asarray(sums[np.searchsorted(starts, positions)])
 
     def below_values(self, edges: Array) -> Array:
         """Sums (4, E) over all rows whose confidence is at most each edge, compared in the confidences' precision."""
@@ -122,18 +143,18 @@ class Ranked:
 
     def below_masses(self, cuts: Array) -> tuple[Array, Array]:
         """Sums (4, C) over the least confident rows that make up each mass, and the confidence there (C,)."""
-        reached = np.cumsum(self.mass, dtype=np.float64)
-        group = np.minimum(np.searchsorted(reached, cuts - _ROUNDING * reached[-1]), len(self.value) - 1)
-        sums = self.before(group)
-        inside = (cuts - sums[1]) / self.mass[group]  # the share of the group that the cut asks for
-        of_group = np.stack(
-            [self.count[group], self.mass[group], self.value[group] * self.mass[group], self.right[group]]
-        )
-        next_value = self.value[np.minimum(group + 1, len(self.value) - 1)]
-        edge = np.where(inside < 1 - _ROUNDING, self.value[group], (self.value[group].astype(float) + next_value) / 2)
-        sums = sums + inside * of_group
+        group = self._group_at(cuts)
+        sums, size = self.before(group), self.mass[group]
+        inside = (cuts - sums[1]) / size  # the share of the group that the cut asks for
+        sums += inside * np.stack([self.count[group], size, self.value[group] * size, self.right[group]])
         sums[0], sums[1] = np.round(sums[0], 9), cuts  # whole again where rows are not shared
-        return sums, edge
+        value, above = (self.value[np.minimum(group + step, len(self.value) - 1)].astype(np.float64) for step in (0, 1))
+        return sums, np.where(inside < 1 - _ROUNDING, value, (value + above) / 2)
+
+    def _group_at(self, cuts: Array) -> Array:
+        """The group in which each mass is reached."""
+        wanted = cuts.astype(self.reached.dtype) if self.counts_rows else cuts - _ROUNDING * self.total
+        return np.minimum(np.searchsorted(self.reached, wanted), len(self.value) - 1)
 
     def mass_cuts(self, num_bins: int, *, larger_first: bool = False) -> Array:
         r"""The masses (M + 1,) at which bins of equal mass end: $\lceil k W / M \rceil$ for whole-number weights.
@@ -141,44 +162,79 @@ class Ranked:
         So the row of rank i from 0 is in bin $\lfloor M i / W \rfloor$. With `larger_first` the first W mod M bins have
         one row more than the others. Other weights are cut at $k W / M$ exactly.
         """
-        total, k = self.total, np.arange(num_bins + 1, dtype=np.float64)
+        k = np.arange(num_bins + 1)
+        if self.counts_rows and larger_first:
+            smaller, more = divmod(int(self.total), num_bins)
+            return (k * smaller + np.minimum(k, more)).astype(np.float64)
+        return self._mass_cut(k, num_bins)
+
+    def _mass_cut(self, k: Array, num_bins: Array | int) -> Array:
         if not self.counts_rows:
-            return k * total / num_bins
-        if larger_first:
-            return k * (total // num_bins) + np.minimum(k, total % num_bins)
-        return np.ceil(k * total / num_bins - _ROUNDING * total)
+            return np.asarray(k * self.total / num_bins)
+        return np.asarray(-(-k * int(self.total) // num_bins), dtype=np.float64)  # in integers: exact
 
     def sweep(self, *, equal_mass: bool) -> int:
         """The largest number of bins, counted up from 2, before bin accuracies stop being non-decreasing.
 
-        Bins that hold wrong rows only, or correct ones only, are in order anyway: the check looks at those in between.
-        Source: [roelofs2022, Alg. 1].
+        Bins that hold wrong rows only, or correct ones only, are in order anyway: only those in between are looked at,
+        for many numbers of bins together. Source: [roelofs2022, Alg. 1].
         """
         rows = int(self.count.sum())
-        mixed_from, mixed_to = _first(self.right > 0), len(self.value) - _first((self.right < self.mass)[::-1])
-        if mixed_from >= mixed_to:
+        mixed = np.array([_first(self.right > 0), len(self.value) - 1 - _first((self.right < self.mass)[::-1])])
+        if mixed[0] > mixed[1]:
             return rows  # sorted perfectly: in order with any bins
-        mass = np.concatenate([[0.0], np.cumsum(self.mass, dtype=np.float64)])
-        right = np.concatenate([[0.0], np.cumsum(self.right, dtype=np.float64)])
-        for num_bins in range(2, rows + 1):
-            if equal_mass:
-                cuts = self.mass_cuts(num_bins)
-                first, last = np.searchsorted(cuts, [mass[mixed_from], mass[mixed_to]])
-                held = cuts[max(first - 1, 0) : last + 1]
-                hit = np.interp(held, mass, right)
-            else:
-                low, high = self.value[mixed_from], self.value[mixed_to - 1]
-                edges = (
-                    np.arange(max(0, int(low * num_bins) - 1), min(num_bins, int(high * num_bins) + 2) + 1) / num_bins
-                )
-                at = np.searchsorted(self.value, edges.astype(self.value.dtype), side="right")
-                at[0] = 0 if edges[0] == 0 else at[0]  # 0 belongs to the first bin
-                held, hit = mass[at], right[at]
-            size = np.diff(held)
-            accuracy = np.diff(hit)[size > 0] / size[size > 0]
-            if bool((np.diff(accuracy) < -_ROUNDING).any()):
-                return num_bins - 1
+        zone = self.reached[mixed] / self.total if equal_mass else self.value[mixed].astype(np.float64)
+        zone[0] -= self.mass[mixed[0]] / self.total if equal_mass else 0.0
+        start, together = 2, 16
+        while start <= rows:
+            sizes = np.arange(start, min(start + together, rows + 1))[:, None]
+            first, last = (
+                np.floor(end * sizes).astype(np.int64) + step for end, step in zip(zone, (-1, 2), strict=True)
+            )
+            k = np.clip(first + np.arange((last - first).max() + 1), 0, sizes)
+            in_order = _in_order(*(self._cut_by_mass(k, sizes) if equal_mass else self._cut_by_value(k, sizes)))
+            if not in_order.all():
+                return int(sizes[np.argmin(in_order), 0]) - 1
+            start, together = start + len(sizes), min(2 * together, max(1, BLOCK // k.shape[1]))
         return rows
+
+    def _cut_by_mass(self, k: Array, num_bins: Array) -> tuple[Array, Array]:
+        """Mass and mass of correct rows in the first k of so many bins of equal mass."""
+        cuts = self._mass_cut(k, num_bins)
+        group = self._group_at(cuts)
+        missing = (self.reached[group] - cuts) / self.mass[group]
+        return cuts, self.reached_right[group] - missing * self.right[group]
+
+    def _cut_by_value(self, k: Array, num_bins: Array) -> tuple[Array, Array]:
+        """Mass and mass of correct rows in the first k of so many bins of equal width."""
+        place = np.searchsorted(self.value, (k / num_bins).astype(self.value.dtype), side="right")
+        counted = (k > 0) & (place > 0)  # a confidence of 0 belongs to the first bin
+        mass, right = (np.where(counted, sums[place - 1], 0.0) for sums in (self.reached, self.reached_right))
+        return mass, right
+
+
+def _in_order(mass: Array, right: Array) -> Array:
+    """Whether the accuracies between successive cuts (n, C) never fall, empty bins aside."""
+    size = np.diff(mass, axis=1)
+    accuracy = np.divide(np.diff(right, axis=1), size, out=np.zeros_like(size), where=size > 0)
+    last_held = np.maximum.accumulate(np.where(size > 0, np.arange(size.shape[1]), 0), axis=1)
+    return np.asarray((np.diff(np.take_along_axis(accuracy, last_held, 1), axis=1) >= -_ROUNDING).all(1))
+
+
+def whole_numbers(weight: Array) -> bool:
+    """Whether weights can be taken for numbers of repeated rows.
+
+    >>> whole_numbers(np.array([1.0, 2.0])), whole_numbers(np.array([1.0, 0.5]))
+    (True, False)
+    """
+    return bool((np.mod(weight, 1) == 0).all())
+
+
+def _running(column: Array) -> Any:
+    """The type of a running sum: 4 bytes a row for counts."""
+    if np.issubdtype(column.dtype, np.floating):
+        return np.float64
+    return np.uint32 if int(column.sum()) < 2**32 else np.uint64
 
 
 def dense_rank(values: Array) -> Array:
@@ -190,9 +246,9 @@ def dense_rank(values: Array) -> Array:
     return np.unique(values, return_inverse=True)[1].astype(np.float64)
 
 
-def _group_starts(value: Array) -> Array:
-    """Where runs of equal values begin."""
-    return np.concatenate([[0], np.flatnonzero(value[1:] != value[:-1]) + 1])
+def _group_starts(different: Array) -> Array:
+    """Where groups begin, given whether each row but the first differs from the one before."""
+    return np.concatenate([[0], np.flatnonzero(different) + 1])
 
 
 def _first(condition: Array) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from focalcal.core.binning import bin_predictions
+from focalcal import metrics
 from focalcal.core.temperature import optimal_temperature
 from focalcal.losses import AdaFocalLoss, FocalLoss
 
@@ -118,14 +118,11 @@ def predict(network: nn.Module, split: Split) -> Tensor:
 
 def score(name: str, network: nn.Module, val_split: Split, test_split: Split) -> Outcome:
     """Accuracy, 15-bin ECE and NLL on the test split; the optimal temperature comes from the validation split."""
-    logits, labels = predict(network, test_split).double(), test_split.labels
-    confidence, predicted = torch.softmax(logits, 1).max(1)
-    correct = predicted == labels
-    bins = bin_predictions(confidence, correct, num_bins=15)
+    rows = metrics.read(predict(network, test_split), test_split.labels)
     return Outcome(
         loss=name,
-        accuracy=float(correct.double().mean()),
-        ece=float((bins.weight * bins.gap.abs()).sum()),
-        nll=float(nn.functional.cross_entropy(logits, labels)),
+        accuracy=metrics.accuracy(rows),
+        ece=metrics.ece(rows),
+        nll=metrics.nll(rows),
         temperature=optimal_temperature(predict(network, val_split), val_split.labels),
     )

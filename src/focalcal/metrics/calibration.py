@@ -150,8 +150,8 @@ def ece_debiased(
     $$ \sqrt{\max\Big(0, \sum_b w_b \Big[(C_b - A_b)^2 - \frac{A_b (1 - A_b)}{n_b - 1}\Big]\Big)} $$
 
     The l1 form takes off what the noise of $A_b$ adds to $|C_b - A_b|$, a folded normal's mean in closed form; it can
-    be negative. Bins of equal mass are cut as in the released code, larger ones first. Over classes: the root of the
-    mean of squares, each floored at 0.
+    be negative. Bins of equal mass are cut as in the released code, larger ones first. Over classes: for l2 the root of
+    the mean of squares, each floored at 0, for l1 the mean.
 
     Source: [kumar2019, Sec. 5], its released code for l1. Differs: the released code draws that mean at random.
 
@@ -167,21 +167,15 @@ def ece_debiased(
     return measured
 
 
-def _rows(bins: Bins) -> Tensor:
-    """The rows of each bin; whole-number weights are repeated rows."""
-    return bins.mass if bool((bins.mass == bins.mass.round()).all()) else bins.count
-
-
 def _debiased_l2(bins: Bins, draws: int) -> Tensor:
-    rows = _rows(bins)
-    squares = bins.gap**2 - draws * bins.accuracy * (1 - bins.accuracy) / (rows - 1).clamp_min(1)
+    squares = bins.gap**2 - draws * bins.accuracy * (1 - bins.accuracy) / (bins.count - 1).clamp_min(1)
     # A single row says nothing about the gap of its bin: it counts, as in the released code, as none.
-    return (bins.weight * torch.where(rows > 1, squares, 0.0)).sum(-1).clamp_min(0).sqrt()
+    return (bins.weight * torch.where(bins.count > 1, squares, 0.0)).sum(-1).clamp_min(0).sqrt()
 
 
 def _debiased_l1(bins: Bins, draws: int) -> Tensor:
     gap = bins.gap.abs()
-    deviation = (bins.accuracy * (1 - bins.accuracy) / _rows(bins).clamp_min(1)).sqrt()
+    deviation = (bins.accuracy * (1 - bins.accuracy) / bins.count.clamp_min(1)).sqrt()
     reach = gap / deviation.clamp_min(1e-300)
     folded = deviation * math.sqrt(2 / math.pi) * torch.exp(-(reach**2) / 2) + gap * torch.erf(reach / math.sqrt(2))
     return (bins.weight * (gap - draws * (folded - gap))).sum(-1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from focalcal.core.binning import Bins, Scheme, bin_ranked, equal_width_edges
 from focalcal.core.inputs import require
-from focalcal.core.ranking import Array, Ranked
+from focalcal.core.ranking import Array, Ranked, whole_numbers
 from focalcal.metrics.predictions import Predictions, probabilities, row_columns
 from focalcal.metrics.rows import CLASSWISE, Column, Readable, Rows, stack_bins
 
@@ -39,23 +39,26 @@ class ClassBinSums:
         self.num_classes, self.edges = num_classes, equal_width_edges(num_bins)
         self.sums = torch.zeros(4, num_classes, num_bins, dtype=torch.float64)  # count, mass, confidence, correctness
         self.whole = torch.zeros(3, num_classes, dtype=torch.float64)  # the first three over all bins
-        self._pending: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        self._pending: list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]] = []
+        self._waiting = 0
 
     def add(self, probs: Tensor, labels: Tensor, weight: Tensor | None) -> None:
         """Take in rows (n, K) of probabilities with labels (n,) and perhaps weights (n,)."""
         num_bins, inner = self.sums.shape[2], self.edges[1:-1].to(probs.device, probs.dtype)
         confidence = probs.sum(0, dtype=torch.float64) if weight is None else weight @ probs.double()
         mass = float(len(probs)) if weight is None else float(weight.sum())
-        self.whole[0] += len(probs)
+        counted = None if weight is None or not whole_numbers(weight.numpy()) else weight
+        self.whole[0] += len(probs) if counted is None else mass
         self.whole[1] += mass
         self.whole[2] += confidence.cpu()
         above = (probs > float(self.edges[1].to(probs.dtype))).view(-1).nonzero().squeeze(1)
         values = probs.reshape(-1)[above]
         place = (above % self.num_classes) * num_bins + torch.bucketize(values, inner)
-        self._pending.append(
-            (place.cpu(), values.double().cpu(), None if weight is None else weight[above // self.num_classes])
-        )
-        if sum(len(place) for place, _, _ in self._pending) > _PENDING:
+        row = above // self.num_classes
+        repeated, share = (None if column is None else column[row] for column in (counted, weight))
+        self._pending.append((place.cpu(), values.double().cpu(), repeated, share))
+        self._waiting += len(place)
+        if self._waiting > _PENDING:
             self._count()
         of_label = torch.bucketize(probs.gather(1, labels.unsqueeze(1)).squeeze(1), inner)
         hits = torch.bincount((labels * num_bins + of_label).cpu(), weights=weight, minlength=self.sums[3].numel())
@@ -64,13 +67,12 @@ class ClassBinSums:
     def _count(self) -> None:
         if not self._pending:
             return
-        places, values, weights = zip(*self._pending, strict=True)
-        place, value = torch.cat(places), torch.cat(values)
-        weight = None if weights[0] is None else torch.cat(weights)
-        columns = (None, weight, value if weight is None else value * weight)
+        places, values, counts, weights = zip(*self._pending, strict=True)
+        place, value, count, weight = torch.cat(places), torch.cat(values), _joined(counts), _joined(weights)
+        columns = (count, weight, value if weight is None else value * weight)
         for total, column in zip(self.sums, columns, strict=False):
             total.view(-1).add_(torch.bincount(place, weights=column, minlength=total.numel()))
-        self._pending = []
+        self._pending, self._waiting = [], 0
 
     def counted(self) -> Tensor:
         """The sums (4, K, M) so far; those of the first bin are still missing."""
@@ -80,6 +82,12 @@ class ClassBinSums:
     def bins(self) -> Bins:
         """The bins (K, M) of everything so far."""
         return class_bins(self.counted(), self.whole)
+
+
+def _joined(parts: tuple[Tensor | None, ...]) -> Tensor | None:
+    """All parts in one, or None if there is none; rows without a weight count 1 beside rows that have one."""
+    held = [part for part in parts if part is not None]
+    return torch.cat(held) if held else None
 
 
 def class_bins(sums: Tensor, whole: Tensor) -> Bins:

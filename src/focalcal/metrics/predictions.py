@@ -33,6 +33,8 @@ _CHUNK = {"cpu": 1 << 18}
 _CHUNK_ON_ACCELERATORS = 1 << 25
 # torch's softmax over the last dimension is vectorised from this many classes on.
 _VECTOR = 16
+# From this many classes on, numpy finds the largest score several times faster than torch.
+_MANY_CLASSES = 64
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,10 @@ class Predictions:
         sample_weight: ArrayLike | None = None,
         ignore_index: int | None = None,
         argument: str = "scores",
+        may_be_empty: bool = False,
     ) -> None:
         require(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", repr(kind))
-        self.kind, self.ignore_index, self.argument = kind, ignore_index, argument
+        self.kind, self.ignore_index, self.argument, self._may_be_empty = kind, ignore_index, argument, may_be_empty
         self._scores = scores if isinstance(scores, (Tensor, np.ndarray)) else to_float_tensor(scores, argument)
         shape = tuple(self._scores.shape)
         if isinstance(self._scores, Tensor):
@@ -72,7 +75,8 @@ class Predictions:
             floating = np.issubdtype(self._scores.dtype, np.floating)
         require(floating, argument, "must be floating point", self._scores.dtype)
         require(len(shape) >= 1, argument, "must have shape (N, K), (N,) or (N, K, d1, ...)", "a single number")
-        require(0 not in shape, argument, "must have at least one row", f"shape {shape}")
+        empty = 0 in (shape[1:] if may_be_empty else shape)
+        require(not empty, argument, "must have at least one row", f"shape {shape}")
         self.binary = len(shape) == 1
         self.num_classes = 2 if self.binary else shape[1]
         fix = "Binary scores of the positive class have shape (N,)."
@@ -89,8 +93,7 @@ class Predictions:
             require(self.num_classes == 2, "labels", "must be class numbers", given.dtype)
         require(tuple(given.shape) == place, "labels", f"must have shape {place}", tuple(given.shape))
         given = given.to("cpu", torch.int64)
-        lowest, highest = int(given.min()), int(given.max())
-        if lowest < 0 or highest >= self.num_classes:
+        if given.numel() and (int(given.min()) < 0 or int(given.max()) >= self.num_classes):
             self._refuse_labels(given)
         return given
 
@@ -128,7 +131,8 @@ class Predictions:
                 self._warn_of_probabilities(scores)
             found = True
             yield Chunk(scores, scores.new_empty(0) if labels is None else labels.to(scores.device), weight)
-        require(found, "labels", "must have a row that is not ignored", f"ignore_index={self.ignore_index} everywhere")
+        rule = "must have a row that is not ignored and has a weight"
+        require(found or self._may_be_empty, "labels", rule, f"ignore_index={self.ignore_index} or weight 0 everywhere")
 
     def _kept(self, labels: Tensor | None, weight: Array | None) -> Tensor | None:
         """Which rows count: those that are not ignored and have a weight. None if that is all of them."""
@@ -145,7 +149,8 @@ class Predictions:
         scores = scores.detach()
         scores = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
         if not self.binary:
-            return scores if scores.dim() == 2 else scores.movedim(1, -1).reshape(-1, self.num_classes)
+            # Row-major, because torch adds up the columns of other layouts in another order for larger batches.
+            return scores.contiguous() if scores.dim() == 2 else scores.movedim(1, -1).reshape(-1, self.num_classes)
         if self.kind == "logits":
             other = torch.zeros_like(scores)
         elif self.kind == "probs":
@@ -214,7 +219,6 @@ def checked_weight(weight: ArrayLike, place: tuple[int, ...]) -> Array:
         raise InputError(
             f"sample_weight: must not be negative; got {given.min():g} at index {int(given.reshape(-1).argmin())}."
         )
-    require(bool((given > 0).any()), "sample_weight", "must have a positive entry", "only zeros")
     return given
 
 
@@ -234,7 +238,7 @@ def read_chunk(
     """The columns of `row_columns` and, if asked for, the probabilities (n, K) on the way to them."""
     scores, labels = chunk.scores, chunk.labels
     wide, index = wide_dtype(scores.device), labels.unsqueeze(1)
-    best, top = scores.max(1, keepdim=True)
+    best, top = _largest(scores)
     shares = scores.clone() if kind == "probs" else _softmax(scores)
     of_target = None if target is None else shares[:, target].to(wide, copy=True)  # before scatter_ below
     first = shares.gather(1, top)
@@ -273,6 +277,15 @@ def read_chunk(
     return {name: column.cpu().numpy() for name, column in found.items()}, others[:, : scores.shape[1]]
 
 
+def _largest(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest score of each row (n, 1) and its class, the first of equal ones."""
+    if scores.device.type != "cpu" or scores.shape[1] < _MANY_CLASSES:
+        best, top = scores.max(1, keepdim=True)
+        return best, top
+    top = torch.from_numpy(scores.numpy().argmax(1)).unsqueeze(1)
+    return scores.gather(1, top), top
+
+
 def _softmax(scores: Tensor) -> Tensor:
     """Softmax of rows (n, K), perhaps with empty classes behind, in which it is faster."""
     if scores.shape[1] >= _VECTOR or scores.device.type != "cpu":
@@ -300,6 +313,11 @@ def _rank(scores: Tensor, labels: Tensor, top: Tensor) -> Tensor:
     if len(below):
         scores, index = scores[below], labels[below].unsqueeze(1)
         mine = scores.gather(1, index)
-        before = torch.arange(scores.shape[1], device=scores.device) < index
-        rank[below] = ((scores > mine) | ((scores == mine) & before)).sum(1)
+        # Counted in floating point, which is faster than in bool and exact up to 16 million classes.
+        above, equal = (f(scores, mine, out=torch.empty_like(scores)).sum(1).long() for f in (torch.gt, torch.eq))
+        tied = (equal > 1).nonzero().squeeze(1)
+        if len(tied):
+            before = torch.arange(scores.shape[1], device=scores.device) < index[tied]
+            above[tied] += ((scores[tied] == mine[tied]) & before).sum(1)
+        rank[below] = above
     return rank

@@ -73,7 +73,7 @@ def ks_error(
 
 def _largest_drift(ranked: Ranked) -> float:
     largest, reached = 0.0, 0.0
-    for value, mass, right in ranked.blocks():
+    for value, mass, right, _, _ in ranked.blocks():
         drift = reached + np.cumsum(value * mass - right)
         largest, reached = max(largest, float(np.abs(drift).max())), float(drift[-1])
     return largest / ranked.total
@@ -101,11 +101,10 @@ def mmce(
     require(width > 0, "width", "must be positive", width)
 
     def measure(ranked: Ranked) -> float:
-        total = ranked.total
-        hits = float(ranked.right.sum(dtype=np.float64))
+        total, hits = ranked.total, ranked.total_right
         of_right, of_wrong = (hits, total - hits) if weighted else (total, total)
         squared, before = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-        for value, mass, right in ranked.blocks():
+        for value, mass, right, _, _ in ranked.blocks():
             share = right * (1 - value) / max(of_right, 1e-300) - (mass - right) * value / max(of_wrong, 1e-300)
             pairs, before = pairs_in_order(torch.from_numpy(value), torch.from_numpy(share), width, before=before)
             squared = squared + pairs
@@ -146,14 +145,11 @@ def area_under_roc(ranked: Ranked) -> float:
     >>> area_under_roc(Ranked.of_rows(np.array([0.2, 0.5, 0.5]), np.array([0, 0, 1])))
     0.75
     """
-    above, wrong_below = 0.0, 0.0
-    for _, mass, right in ranked.blocks():
-        wrong = mass - right
-        reached = wrong_below + np.cumsum(wrong)
-        above += float((right * (reached - wrong / 2)).sum())
-        wrong_below = float(reached[-1])
-    hits = float(ranked.right.sum(dtype=np.float64))
-    return above / (hits * wrong_below) if hits > 0 and wrong_below > 0 else float("nan")
+    above, wrong = 0.0, ranked.total - ranked.total_right
+    for _, mass, right, reached, reached_right in ranked.blocks():
+        wrong_here = mass - right
+        above += float(right @ (reached - reached_right - wrong_here / 2))
+    return above / (ranked.total_right * wrong) if ranked.total_right > 0 and wrong > 0 else float("nan")
 
 
 def aurc(scores: ArrayLike | Readable, labels: ArrayLike | None = None, **reading: Unpack[Reading]) -> Measured:
@@ -177,22 +173,18 @@ def _risk_area(ranked: Ranked) -> float:
     r"""From the surest group down: with E errors among the first m rows, a group of n rows with error rate e adds
     $\sum_{k=m+1}^{m+n} (E + e (k - m)) / k = (E - e m)(H_{m+n} - H_m) + e n$.
     """
-    area, taken, errors = 0.0, 0.0, 0.0
-    flipped = Ranked(ranked.value[::-1], ranked.count[::-1], ranked.mass[::-1], ranked.right[::-1])
-    for _, mass, right in flipped.blocks():
-        wrong = mass - right
-        after = taken + np.cumsum(mass)
-        missed = errors + np.cumsum(wrong)
-        rate, before = wrong / mass, after - mass
-        start = missed - wrong - rate * before
-        area += float((start * _harmonic_step(before, mass) + wrong).sum())
-        taken, errors = float(after[-1]), float(missed[-1])
-    return area / taken
+    area, errors = 0.0, ranked.total - ranked.total_right
+    for _, mass, right, reached, reached_right in ranked.blocks():
+        wrong, surer = mass - right, ranked.total - reached
+        missed = errors - (reached - reached_right)  # errors among the surer ones
+        step = _harmonic_step(surer, mass, ranked.counts_rows)
+        area += float((missed - wrong / mass * surer) @ step + wrong.sum())
+    return area / ranked.total
 
 
-def _harmonic_step(before: Array, mass: Array) -> Array:
+def _harmonic_step(before: Array, mass: Array, counts_rows: bool) -> Array:
     """The sum of 1/k over k = before + 1 .. before + mass; its limit, the logarithm, for weights that are no counts."""
-    if (np.mod(mass, 1) == 0).all():
+    if counts_rows:
         step = 1 / (before + 1)
         several = mass > 1
         if several.any():

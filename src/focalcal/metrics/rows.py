@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, Scheme, bin_predictions, bin_ranked
-from focalcal.core.ranking import Array, Ranked, dense_rank
+from focalcal.core.ranking import Array, Ranked, dense_rank, whole_numbers
 from focalcal.errors import InputError
 
 # How results name the target "classwise".
@@ -58,6 +58,13 @@ class Column:
     needs: tuple[str, ...]
     numerator: Callable[[Mapping[str, Array]], Array]
     denominator: Callable[[Mapping[str, Array]], Array] | None = None
+
+    def sums(self, columns: Mapping[str, Array], weight: Array | None = None) -> tuple[float, float]:
+        """The sums of numerator and denominator over all rows."""
+        above = _total(self.numerator(columns), weight)
+        if self.denominator is not None:
+            return above, _total(self.denominator(columns), weight)
+        return above, float(len(columns[self.needs[0]]) if weight is None else weight.sum())
 
     def terms(self, columns: Mapping[str, Array]) -> tuple[Array, Array]:
         """Numerator and denominator of every row, in float64."""
@@ -134,8 +141,7 @@ class Rows(Readable):
 
     def mean(self, column: Column) -> Any:
         """The weighted mean; NaN if no row counts."""
-        above, below = self.terms(column)
-        return _ratio(above.sum(), below.sum())
+        return _ratio(*column.sums({name: self.column(name) for name in column.needs}, self.weight))
 
     def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
         """The bins of confidence; sorted rows are used again."""
@@ -225,16 +231,18 @@ class _Order:
         self.starts = np.concatenate([[0], np.flatnonzero(value[1:] != value[:-1]) + 1])
         self.value, self.correct = value[self.starts], correct[self.order]
         self.weight = None if rows.weight is None else rows.weight[self.order]
+        self.whole = self.weight is None or whole_numbers(self.weight)
 
 
 class _Resample:
     def __init__(self, order: _Order, times: Array) -> None:
         times = times[order.order]
         mass = times if order.weight is None else times * order.weight
-        columns = (times, mass, mass * order.correct)
-        count, weight, right = (np.add.reduceat(column, order.starts) for column in columns)
-        drawn = count > 0
-        self.ranked = Ranked(order.value[drawn], count[drawn].astype(np.uint32), weight[drawn], right[drawn])
+        weight, right = (np.add.reduceat(column, order.starts) for column in (mass, mass * order.correct))
+        drawn = weight > 0
+        weight = weight[drawn]
+        count = weight if order.whole else np.add.reduceat(times, order.starts)[drawn]
+        self.ranked = Ranked(order.value[drawn], count, weight, right[drawn])
 
     def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
         return bin_ranked(self.ranked, num_bins=num_bins, edges=edges)
@@ -245,7 +253,8 @@ def _fixed_bins(rows: Rows, num_bins: int) -> tuple[Array, list[Array], Tensor]:
     confidence = rows.column("confidence")
     cut = rows.bins(num_bins, "equal_width").edges
     weight = np.ones(rows.num_rows) if rows.weight is None else rows.weight
-    adds = np.stack([np.ones(rows.num_rows), weight, weight * confidence, weight * rows.column("correct")], 1)
+    count = weight if whole_numbers(weight) else np.ones(rows.num_rows)
+    adds = np.stack([count, weight, weight * confidence, weight * rows.column("correct")], 1)
     bin_of = np.searchsorted(cut[1:-1].numpy().astype(confidence.dtype), confidence)
     order = np.argsort(bin_of, kind="stable")
     return adds, np.split(order, np.searchsorted(bin_of[order], np.arange(1, num_bins))), cut
@@ -263,6 +272,12 @@ def stack_bins(bins: list[Bins]) -> Bins:
     stacked = {name: torch.stack([padded(name, one) for one in bins]) for name in fields}
     widest = next(one for one in bins if len(one.edges) - 1 == most)
     return Bins(edges=widest.edges, **stacked)
+
+
+def _total(values: Array, weight: Array | None) -> float:
+    if weight is not None:
+        return float(values @ weight)
+    return float(np.count_nonzero(values) if values.dtype == np.bool_ else values.sum(dtype=np.float64))
 
 
 def _ratio(above: Any, below: Any) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from focalcal.core.gather import gather_rows, sum_over_ranks
+from focalcal.core.inputs import require
 
 
 class PlainMetric(nn.Module):
@@ -29,8 +32,12 @@ class PlainMetric(nn.Module):
     (tensor(2), tensor(1), tensor(3), None, tensor(0))
     """
 
-    def __init__(self) -> None:
+    lists: Mapping[str, torch.dtype] = MappingProxyType({})  # what the tensors of list states are
+
+    def __init__(self, **options: Any) -> None:
         super().__init__()
+        fix = "Install focalcal[metrics]."
+        require(not options, "options", "are torchmetrics' and need it installed", ", ".join(options), fix)
         self._defaults: dict[str, Any] = {}
 
     def add_state(self, name: str, default: Any, dist_reduce_fx: str | None = None, persistent: bool = True) -> None:
@@ -51,7 +58,7 @@ class PlainMetric(nn.Module):
         mine = self._state()
         try:
             for name, state in mine.items():
-                setattr(self, name, _over_ranks(state, self._defaults[name]))
+                setattr(self, name, self._over_ranks(name, state))
             return self.local_value()
         finally:
             self._restore(mine)
@@ -68,6 +75,11 @@ class PlainMetric(nn.Module):
     def reset(self) -> None:
         """Forget everything."""
         self._restore({name: _fresh(default) for name, default in self._defaults.items()})
+
+    def _over_ranks(self, name: str, state: Any) -> Any:
+        if not isinstance(state, list):
+            return sum_over_ranks(state)
+        return [gather_rows(torch.cat([torch.empty(0, dtype=self.lists[name]), *state]))]
 
     def _state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._defaults}
@@ -87,9 +99,3 @@ class PlainMetric(nn.Module):
 
 def _fresh(default: Any) -> Any:
     return [] if isinstance(default, list) else default.clone()
-
-
-def _over_ranks(state: Tensor | list[Tensor], default: Any) -> Any:
-    if isinstance(state, list):
-        return [gather_rows(torch.cat(state) if state else torch.empty(0, dtype=torch.int64))]
-    return sum_over_ranks(state)

@@ -37,20 +37,15 @@ from focalcal.metrics import calibration, ranked
 from focalcal.metrics import scores as score_measures
 from focalcal.metrics.classes import ClassBinSums, ClassRows, class_bins
 from focalcal.metrics.evaluation import Evaluation, evaluation_of
-from focalcal.metrics.predictions import Kind, Predictions, Target, read_chunk
+from focalcal.metrics.predictions import KINDS, Kind, Predictions, Target, read_chunk
 from focalcal.metrics.read import target_class
 from focalcal.metrics.rows import COLUMNS, Readable
-from focalcal.metrics.sketch import CELLS, cell_of, cut_error, ranking_of_cells
+from focalcal.metrics.sketch import CELLS, cut_error, histogram, ranking_of_cells
 from focalcal.metrics.state import PlainMetric
 from focalcal.metrics.summary import SCORES, Summary
 
 if TYPE_CHECKING:
-
-    class _Base(PlainMetric):
-        """Either base has the same names."""
-
-        def __init__(self, **options: Any) -> None: ...
-
+    _Base = PlainMetric
 else:
     try:
         from torchmetrics import Metric as _Metric
@@ -61,10 +56,18 @@ else:
             is_differentiable = False
             higher_is_better = None
             full_state_update = False
+            lists: ClassVar[Mapping[str, torch.dtype]] = {}
 
             def compute(self):
                 """The value of everything so far, over all processes."""
                 return self.local_value()
+
+            def _sync_dist(self, *args, **kwargs):
+                # A process that has seen no batch must still take part, with tensors of the type that the others have.
+                for name, dtype in self.lists.items():
+                    if not getattr(self, name):
+                        setattr(self, name, [torch.empty(0, dtype=dtype, device=self.device)])
+                return super()._sync_dist(*args, **kwargs)
 
     except ImportError:
         _Base = PlainMetric
@@ -72,6 +75,8 @@ else:
 __all__ = ["Classwise", "EqualWidth", "Everything", "Ranked", "Scores"]
 
 Measure = Callable[..., Any]
+# Packed rows of float32 and of float64 scores: a list of each, so that all processes exchange the same types.
+_KEYS = {"keys": torch.int32, "wide_keys": torch.int64}
 
 
 class _Family(_Base):
@@ -79,35 +84,67 @@ class _Family(_Base):
 
     measures: ClassVar[Mapping[str, Measure]] = {}
     sums: tuple[str, ...] = ()
-    lists: tuple[str, ...] = ()
 
     def __init__(self, *measures: str, kind: Kind = "logits", ignore_index: int | None = None, **options: Any) -> None:
         super().__init__(**options)
         unknown = [name for name in measures if name not in self.measures]
         require(not unknown, "measures", f"must be among {', '.join(self.measures)}", ", ".join(unknown))
+        require(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", repr(kind))
         self.chosen, self.kind, self.ignore_index = measures, kind, ignore_index
 
     def _sum_state(self, name: str, *shape: int) -> None:
         self.add_state(name, torch.zeros(*shape, dtype=torch.float64), dist_reduce_fx="sum", persistent=True)
 
+    def _key_states(self) -> None:
+        self.lists = _KEYS
+        for name in _KEYS:
+            self.add_state(name, [], dist_reduce_fx="cat", persistent=True)
+
     def _add(self, name: str, values: Array | Tensor) -> None:
         state = getattr(self, name)
         setattr(self, name, state + torch.as_tensor(values).to(state.device))
 
-    def _read(self, scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> Predictions:
-        return Predictions(scores, labels, kind=self.kind, sample_weight=sample_weight, ignore_index=self.ignore_index)
+    def _add_keys(self, keys: list[Array]) -> None:
+        """Keep packed rows, as torch can hold and exchange them: the same bits, with a sign."""
+        for name, (unsigned, signed) in zip(_KEYS, ((np.uint32, np.int32), (np.uint64, np.int64)), strict=True):
+            new = [torch.from_numpy(part.view(signed)) for part in keys if part.dtype == unsigned]
+            setattr(self, name, [*getattr(self, name), *new])  # a new list: a saved state may hold the old one
+
+    def _read(self, scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> Predictions:
+        """A batch, which may be empty or ignored altogether."""
+        reading = {"kind": self.kind, "sample_weight": sample_weight, "ignore_index": self.ignore_index}
+        return Predictions(scores, labels, may_be_empty=True, **reading)  # type: ignore[arg-type]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Take in a batch and give its own value; if that fails, nothing was taken in."""
+        before = dict(self.__dict__)
+        try:
+            return super().forward(*args, **kwargs)
+        except BaseException:
+            self.__dict__.update(before)
+            raise
 
     def merge(self, other: _Family) -> _Family:
         """Take in everything that another object of the same family has seen; returns itself."""
-        require(type(other) is type(self), "other", f"must be a {type(self).__name__}", type(other).__name__)
+        require(type(other) is type(self), "other", f"must be {type(self).__name__}", type(other).__name__)
+        for name in ("kind", "ignore_index", "num_bins", "num_classes", "target", "exact"):
+            mine, theirs = getattr(self, name, None), getattr(other, name, None)
+            require(mine == theirs, "other", f"must have the same {name}, {mine}", theirs)
         for name in self.sums:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            require(mine.shape == theirs.shape, "other", "must have as many bins and classes", tuple(theirs.shape))
-            setattr(self, name, mine + theirs.to(mine.device))
+            self._add(name, getattr(other, name))
         for name in self.lists:
             setattr(self, name, [*getattr(self, name), *getattr(other, name)])
         self._computed = None  # torchmetrics remembers the last value
         self._update_count = getattr(self, "_update_count", 0) + getattr(other, "_update_count", 0)
+        return self
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        """Follow the model to its device, but never to its precision: sums of half precision would be wrong."""
+        kept = {name: getattr(self, name) for name in self.sums}
+        super()._apply(fn, *args, **kwargs)
+        for name, state in kept.items():
+            setattr(self, name, state.to(getattr(self, name).device))
+            self._defaults[name] = torch.zeros_like(getattr(self, name))
         return self
 
     def _readable(self) -> Readable:
@@ -263,7 +300,8 @@ class Ranked(_Family):
     """Streaming measures of the order of confidences.
 
     Exact by default, with 4 bytes a row (8 for float64 scores). `exact=False` keeps a histogram of 1.5 MB however many
-    rows come; an equal-mass ECE from it is within `error_bound` of the exact one, usually far closer.
+    rows come; an equal-mass ECE from it is within `error_bound` of the exact one, usually far closer. With fewer rows
+    than bins there are as many bins as rows.
 
     >>> ece = Ranked("ada_ece", num_bins=2)
     >>> ece.update([[2.0, 0.0]], [0]), ece.update([[0.0, 1.0]], [0])
@@ -273,9 +311,9 @@ class Ranked(_Family):
     """
 
     measures: ClassVar[Mapping[str, Measure]] = {
-        "ada_ece": lambda rows, my: calibration.ada_ece(rows, num_bins=my.num_bins),
-        "ece_debiased": lambda rows, my: calibration.ece_debiased(rows, num_bins=my.num_bins),
-        "ece_debiased_l1": lambda rows, my: calibration.ece_debiased(rows, num_bins=my.num_bins, norm="l1"),
+        "ada_ece": lambda rows, my: calibration.ada_ece(rows, num_bins=my.bins_for(rows)),
+        "ece_debiased": lambda rows, my: calibration.ece_debiased(rows, num_bins=my.bins_for(rows)),
+        "ece_debiased_l1": lambda rows, my: calibration.ece_debiased(rows, num_bins=my.bins_for(rows), norm="l1"),
         "ece_sweep": lambda rows, _: calibration.ece_sweep(rows),
         "ece_sweep_equal_width": lambda rows, _: calibration.ece_sweep(rows, edges="equal_width"),
         "smooth_ece": lambda rows, _: ranked.smooth_ece(rows),
@@ -286,6 +324,7 @@ class Ranked(_Family):
     }
 
     keys: list[Tensor]
+    wide_keys: list[Tensor]
     cells: Tensor
 
     def __init__(
@@ -302,25 +341,25 @@ class Ranked(_Family):
         require(target != "classwise", "target", "must be one class or the top label", target)
         self.num_bins, self.exact, self.target = num_bins, exact, target
         if exact:
-            self.lists = ("keys",)
-            self.add_state("keys", [], dist_reduce_fx="cat", persistent=True)
+            self._key_states()
         else:
             self.sums = ("cells",)
             self._sum_state("cells", 3, CELLS)
 
     def update(self, scores: ArrayLike, labels: ArrayLike) -> None:
         """Take in a batch."""
-        predictions = self._read(scores, labels, None)
+        predictions = self._read(scores, labels)
         number, _ = target_class(self.target, predictions.num_classes)
-        for chunk in predictions.chunks():
-            columns = read_chunk(chunk, self.kind, calibration.PAIRS, number)[0]
-            confidence, correct = columns["confidence"], columns["correct"]
-            if self.exact:
-                self.keys.append(_as_state(pack(confidence, correct)))
-            else:
-                terms = (None, confidence.astype(np.float64), correct.astype(np.float64))
-                cell = cell_of(confidence)
-                self._add("cells", np.stack([np.bincount(cell, weights=term, minlength=CELLS) for term in terms]))
+        parts = [read_chunk(chunk, self.kind, calibration.PAIRS, number)[0] for chunk in predictions.chunks()]
+        if self.exact:
+            self._add_keys([pack(part["confidence"], part["correct"]) for part in parts])
+        else:
+            cells = (histogram(part["confidence"], part["correct"]) for part in parts)
+            self._add("cells", sum(cells, np.zeros((3, CELLS))))
+
+    def bins_for(self, rows: Readable) -> int:
+        """The number of bins, or of rows where there are fewer, as in the last batch of an epoch."""
+        return min(self.num_bins, rows.num_rows)
 
     def error_bound(self, num_bins: int | None = None) -> float:
         """How far `ada_ece` of this process's rows can be from exact: 0 if it is exact."""
@@ -328,7 +367,7 @@ class Ranked(_Family):
 
     def _readable(self) -> Readable:
         if self.exact:
-            return _of_keys(self.keys, self.num_bins)
+            return _of_keys(self, self.num_bins)
         return _RankedSummary(ranking_of_cells(*self.cells.cpu().numpy()))
 
 
@@ -342,14 +381,13 @@ class Everything(_Family):
     0.299
     """
 
-    sums = ("score_sums", "bin_sums", "class_sums", "class_totals", "label_counts")
-    lists = ("keys",)
+    sums = ("score_sums", "class_sums", "class_totals", "label_counts")
     score_sums: Tensor
-    bin_sums: Tensor
     class_sums: Tensor
     class_totals: Tensor
     label_counts: Tensor
     keys: list[Tensor]
+    wide_keys: list[Tensor]
 
     def __init__(
         self,
@@ -363,29 +401,29 @@ class Everything(_Family):
         super().__init__(kind=kind, ignore_index=ignore_index, **options)
         self.num_classes, self.num_bins = num_classes, num_bins
         self._sum_state("score_sums", len(SCORES), 2)
-        self._sum_state("bin_sums", 4, num_bins)
         self._sum_state("class_sums", 4, num_classes, num_bins)
         self._sum_state("class_totals", 3, num_classes)
         self._sum_state("label_counts", num_classes)
-        self.add_state("keys", [], dist_reduce_fx="cat", persistent=True)
+        self._key_states()
         self._evaluation: Evaluation | None = None
 
     def update(self, scores: ArrayLike, labels: ArrayLike) -> None:
         """Take in a batch."""
-        predictions = self._read(scores, labels, None)
+        predictions = self._read(scores, labels)
         rule = f"must have {self.num_classes} classes"
         require(predictions.num_classes == self.num_classes, "scores", rule, predictions.num_classes)
         added, summary = ClassBinSums(self.num_classes, self.num_bins), self._summary()
+        counts = torch.zeros(self.num_classes, dtype=torch.float64)
         for chunk in predictions.chunks():
             columns, probs = read_chunk(chunk, self.kind, COLUMNS, with_probs=True)
             summary.add(columns)
             added.add(probs, chunk.labels, None)
-            self._add("label_counts", torch.bincount(chunk.labels, minlength=self.num_classes))
+            counts += torch.bincount(chunk.labels, minlength=self.num_classes).cpu()
+        self._add("label_counts", counts)
         self._add("score_sums", summary.score_sums)
-        self._add("bin_sums", summary.bin_sums)
         self._add("class_sums", added.counted())
         self._add("class_totals", added.whole)
-        self.keys.extend(_as_state(keys) for keys in summary.keys)
+        self._add_keys(summary.keys)
 
     def _summary(self) -> Summary:
         return Summary(self.num_classes, num_bins=self.num_bins, scores=SCORES)
@@ -393,8 +431,7 @@ class Everything(_Family):
     def local_value(self) -> dict[str, Tensor]:
         """All measures of the state as it is."""
         summary = self._summary()
-        summary.score_sums, summary.bin_sums = self.score_sums.cpu().numpy(), self.bin_sums.cpu().numpy()
-        summary.keys = _joined(self.keys)
+        summary.score_sums, summary.keys = self.score_sums.cpu().numpy(), _all_keys(self)
         bins = class_bins(self.class_sums, self.class_totals)
         present = self.label_counts.cpu().numpy() > 0
         self._evaluation = evaluation_of(summary, kind=self.kind, class_bins=bins, present=present)
@@ -426,24 +463,29 @@ class _RankedSummary(Summary):
         super().__init__(0)
         self._ranked = ranking
 
+    @property
+    def num_rows(self) -> int:  # type: ignore[override]
+        return int(self.ranked.total)
 
-def _of_keys(keys: list[Tensor], num_bins: int) -> Summary:
+
+def _of_keys(metric: Any, num_bins: int) -> Summary:
     summary = Summary(0, num_bins=num_bins)
-    summary.keys = _joined(keys)
+    summary.keys = _all_keys(metric)
     return summary
 
 
-def _as_state(keys: Array) -> Tensor:
-    """Packed rows as torch can hold and exchange them: the same bits, with a sign."""
-    return torch.from_numpy(keys.view(np.int64 if keys.dtype == np.uint64 else np.int32))
-
-
-def _joined(states: Any) -> list[Array]:
+def _all_keys(metric: Any) -> list[Array]:
     """The packed rows of all batches; those of float32 scores are widened where there are float64 ones, too."""
-    states = [states] if isinstance(states, Tensor) else states
-    parts = [state.cpu().numpy() for state in states if len(state)]
-    parts = [part.view(np.uint64 if part.dtype == np.int64 else np.uint32) for part in parts]
-    if len({part.dtype for part in parts}) > 1:
-        pairs = (unpack(part) for part in parts)
-        parts = [pack(confidence.astype(np.float64), correct) for confidence, correct in pairs]
-    return parts
+    narrow, wide = (_joined(getattr(metric, name), dtype) for name, dtype in _KEYS.items())
+    require(len(narrow) + len(wide) > 0, "compute", "needs at least one row", "none")
+    narrow, wide = narrow.view(np.uint32), wide.view(np.uint64)
+    if not len(wide):
+        return [narrow]
+    confidence, correct = unpack(narrow)
+    return [wide, pack(confidence.astype(np.float64), correct)]
+
+
+def _joined(state: Any, dtype: torch.dtype) -> Array:
+    """A list state as one array; torchmetrics makes it one tensor when it has exchanged it."""
+    parts = [state] if isinstance(state, Tensor) else state
+    return torch.cat([torch.empty(0, dtype=dtype), *(part.cpu() for part in parts)]).numpy()

@@ -46,9 +46,10 @@ SCORES = (
 
 
 class Summary(Readable):
-    """The sums of `scores`, bins of equal width, and confidence with correctness of every row (4 or 8 bytes each).
+    """Sums of `scores`, and either confidence with correctness of every row, packed, or sums over bins of equal width.
 
-    `score_sums` (S, 2) and `bin_sums` (4, B) are all there is to it, beside the packed rows in `keys`.
+    The state is `score_sums` (S, 2) with `keys` (4 bytes a row, 8 for float64), or with `bin_sums` (4, B) if rows are
+    not to be `ranked`.
 
     >>> import focalcal.metrics as metrics
     >>> one, two = Summary(2, num_bins=1), Summary(2, num_bins=1)
@@ -69,24 +70,25 @@ class Summary(Readable):
         self._weights: list[Array] = []
         self._keep = ranked
         self._ranked: Ranked | None = None
+        self._bins: dict[tuple[int, Scheme], Bins] = {}
 
     @property
     def num_rows(self) -> int:  # type: ignore[override]
         """How many rows were added."""
-        return int(self.bin_sums[0].sum())
+        return sum(map(len, self.keys)) if self._keep else int(self.bin_sums[0].sum())
 
     def add(self, columns: Mapping[str, Array], weight: Array | None = None) -> None:
         """Take in some rows."""
         confidence, correct = columns["confidence"], columns["correct"]
         for sums, column in zip(self.score_sums, self.scores, strict=True):
-            above, below = column.terms(columns)
-            sums += (above.sum(), below.sum()) if weight is None else (above @ weight, below @ weight)
-        bins = bin_predictions(confidence, correct, num_bins=self.num_bins, weight=weight)
-        self.bin_sums += torch.stack(bins.sums()).numpy()
+            sums += column.sums(columns, weight)
         if self._keep:
             self.keys.append(pack(confidence, correct))
             self._weights += [] if weight is None else [weight]
-        self._ranked = None
+        else:
+            bins = bin_predictions(confidence, correct, num_bins=self.num_bins, weight=weight)
+            self.bin_sums += torch.stack(bins.sums()).numpy()
+        self._ranked, self._bins = None, {}
 
     def merge(self, other: Summary) -> Summary:
         """The summary of both sets of rows."""
@@ -106,9 +108,15 @@ class Summary(Readable):
 
     def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
         """Bins of equal width as added up; all others from the ranking."""
-        if isinstance(edges, str) and edges == "equal_width" and num_bins == self.num_bins:
-            return Bins.of_sums(equal_width_edges(num_bins), *torch.from_numpy(self.bin_sums.copy()))
-        return bin_ranked(self.ranked, num_bins=num_bins, edges=edges)
+        if isinstance(edges, Tensor):
+            return bin_ranked(self.ranked, edges=edges)
+        if (num_bins, edges) not in self._bins:
+            if not self._keep and edges == "equal_width" and num_bins == self.num_bins:
+                bins = Bins.of_sums(equal_width_edges(num_bins), *torch.from_numpy(self.bin_sums.copy()))
+            else:
+                bins = bin_ranked(self.ranked, num_bins=num_bins, edges=edges)
+            self._bins[num_bins, edges] = bins  # several measures read the same ones
+        return self._bins[num_bins, edges]
 
     def each(self, measure: Callable[[Ranked], float]) -> Any:
         """The measure of the ranked rows."""

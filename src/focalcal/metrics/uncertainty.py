@@ -205,7 +205,7 @@ def _rows_for(
 
 
 def _value(measured: Any, name: str) -> tuple[float, str]:
-    require(np.ndim(measured) == 0, "metric", "must give one number", type(measured).__name__)
+    require(isinstance(measured, (float, int)), "metric", "must give one number", type(measured).__name__)
     return float(measured), getattr(measured, "definition", name)
 
 
