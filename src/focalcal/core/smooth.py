@@ -13,7 +13,7 @@ each bandwidth then costs a few short Fourier transforms. No mesh is laid over t
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,6 +23,13 @@ from torch import Tensor
 from focalcal.core.solve import solve_increasing
 
 Array = NDArray[np.float64]
+
+
+class Slices(Protocol):
+    """An array, or what makes a slice of one when it is asked for it."""
+
+    def __getitem__(self, rows: slice, /) -> Array: ...
+
 
 # exp(-(pi k sigma)^2 / 2) is below 1e-17 from k sigma = 2.82 on.
 _MODES_TIMES_SIGMA = 2.82
@@ -43,7 +50,7 @@ _ROUNDING = 1e-15
 
 
 def smooth_calibration_error(
-    values: NDArray[np.floating[Any]], residuals: Array, sigma: float | None = None
+    values: NDArray[np.floating[Any]], residuals: Slices, sigma: float | None = None
 ) -> tuple[float, float]:
     r"""Smooth calibration error and the bandwidth it was taken at.
 
@@ -61,13 +68,13 @@ def smooth_calibration_error(
     >>> round(error, 4), error == sigma  # the residuals, 0.25 together, blur into each other a little
     (0.199, True)
     """
-    if not residuals.any():
-        return 0.0, sigma or 0.0
     if sigma is not None:
         sigma = max(sigma, SMALLEST_SIGMA)
         return _error_and_slope(cosine_sums(values, residuals, _modes(sigma)), sigma)[0], sigma
     # The error falls in sigma: one below the solution gives an error above it, and one above gives an error below.
     sums = cosine_sums(values, residuals, _FIRST_MODES)
+    if not sums.any():
+        return 0.0, 0.0
     lower = _MODES_TIMES_SIGMA / _FIRST_MODES
     upper = _error_and_slope(sums, lower)[0]
     if upper < lower:
@@ -80,7 +87,7 @@ def smooth_calibration_error(
     return solution, solution
 
 
-def cosine_sums(values: NDArray[np.floating[Any]], residuals: Array, modes: int) -> Array:
+def cosine_sums(values: NDArray[np.floating[Any]], residuals: Slices, modes: int) -> Array:
     r"""$a_k = \sum_i r_i \cos(\pi k f_i)$ for k = 0 to `modes`, right to 1e-13 of $\sum_i |r_i|$.
 
     where `values` (N,) are $f$ in [0, 1], sorted increasingly, and `residuals` (N,) are $r$. Around the centre $c$ of a
@@ -102,7 +109,7 @@ def cosine_sums(values: NDArray[np.floating[Any]], residuals: Array, modes: int)
     return sums
 
 
-def _cell_moments(values: NDArray[np.floating[Any]], residuals: Array, cells: int) -> Array:
+def _cell_moments(values: NDArray[np.floating[Any]], residuals: Slices, cells: int) -> Array:
     """Sums of r u^m in each cell of [0, 1], for m below _MOMENTS, where u in [-1, 1] is the offset from the centre."""
     moments = np.zeros((_MOMENTS, cells))
     for start in range(0, len(values), _BLOCK_ROWS):

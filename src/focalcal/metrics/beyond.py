@@ -12,7 +12,7 @@ from torch import Tensor
 from focalcal.core.binning import Bins, Scheme, bin_predictions
 from focalcal.core.inputs import ArrayLike, require, require_distribution, to_float_tensor
 from focalcal.core.ranking import Array, Ranked, dense_rank
-from focalcal.metrics.predictions import Kind, Predictions, row_columns
+from focalcal.metrics.predictions import ChunkReader, Kind, Predictions
 from focalcal.metrics.ranked import area_under_roc
 from focalcal.metrics.read import read
 from focalcal.metrics.rows import Measured, Rows
@@ -27,7 +27,7 @@ def _normality(scores: ArrayLike, kind: Kind, score: OodScore, argument: str) ->
     fix = "An energy is a sum over logits; probabilities have lost it."
     require(score != "energy" or kind == "logits", "kind", "must be logits for score=energy", repr(kind), fix)
     predictions, name = Predictions(scores, None, kind=kind, argument=argument), _COLUMN[score]
-    column = np.concatenate([row_columns(chunk, kind, (name,))[name] for chunk in predictions.chunks()])
+    column = np.concatenate([ChunkReader(chunk, kind).columns((name,))[name] for chunk in predictions.chunks()])
     return -column if score == "entropy" else column
 
 

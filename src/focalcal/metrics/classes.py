@@ -12,7 +12,7 @@ from torch import Tensor
 from focalcal.core.binning import Bins, Scheme, bin_ranked, equal_width_edges
 from focalcal.core.inputs import require
 from focalcal.core.ranking import Array, Ranked, whole_numbers
-from focalcal.metrics.predictions import Predictions, probabilities, row_columns
+from focalcal.metrics.predictions import ChunkReader, Predictions, probabilities
 from focalcal.metrics.rows import CLASSWISE, Column, Readable, Rows, stack_bins
 
 # Columns of classes that are held at once for what needs an order, in numbers.
@@ -152,7 +152,7 @@ class ClassRows(Readable):
     def mean(self, column: Column) -> Any:
         """The mean over rows, which knows no classes."""
         parts = [
-            (row_columns(chunk, self.predictions.kind, column.needs), chunk.weight)
+            (ChunkReader(chunk, self.predictions.kind).columns(column.needs), chunk.weight)
             for chunk in self.predictions.chunks()
         ]
         joined = {name: np.concatenate([columns[name] for columns, _ in parts]) for name in column.needs}

@@ -17,7 +17,7 @@ from focalcal.core.ranking import Array
 from focalcal.metrics import calibration, ranked
 from focalcal.metrics import scores as score_measures
 from focalcal.metrics.classes import ClassBinSums
-from focalcal.metrics.predictions import Kind, Predictions, read_chunk
+from focalcal.metrics.predictions import ChunkReader, Kind, Predictions
 from focalcal.metrics.rows import COLUMNS, Measured
 from focalcal.metrics.summary import SCORES, Summary
 
@@ -172,11 +172,11 @@ def evaluate(
     classes = ClassBinSums(predictions.num_classes, num_bins) if classwise else None
     present = np.zeros(predictions.num_classes, dtype=bool)
     for chunk in predictions.chunks():
-        columns, probs = read_chunk(chunk, kind, COLUMNS, with_probs=classwise)
-        summary.add(columns, chunk.weight)
-        present[chunk.labels.cpu().numpy()] = True
+        reader = ChunkReader(chunk, kind)
+        summary.add(reader.columns(COLUMNS), chunk.weight)
+        present |= torch.bincount(chunk.labels, minlength=len(present)).cpu().numpy() > 0
         if classes is not None:
-            classes.add(probs, chunk.labels, None if chunk.weight is None else torch.from_numpy(chunk.weight))
+            classes.add(reader.probs, chunk.labels, None if chunk.weight is None else torch.from_numpy(chunk.weight))
     return evaluation_of(summary, kind=kind, class_bins=None if classes is None else classes.bins(), present=present)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -29,10 +30,12 @@ Target = Literal["top_label", "positive", "classwise"] | int
 KINDS = ("logits", "log_probs", "probs")
 
 # Scores that are taken together: small enough for the cache, large enough that calls cost nothing.
-_CHUNK = {"cpu": 1 << 18}
+_CHUNK = {"cpu": 1 << 19}
 _CHUNK_ON_ACCELERATORS = 1 << 25
 # torch's softmax over the last dimension is vectorised from this many classes on.
 _VECTOR = 16
+# Up to this many classes torch's float32 softmax sums to 1 within rounding; at 50,000 it is off by 1e-5.
+_ROUNDED_SUM = 1024
 # From this many classes on, numpy finds the largest score several times faster than torch.
 _MANY_CLASSES = 64
 
@@ -84,6 +87,8 @@ class Predictions:
         place = shape[:1] if self.binary else shape[:1] + shape[2:]
         self._labels = None if labels is None else self._checked_labels(labels, place)
         self._weight = None if sample_weight is None else checked_weight(sample_weight, place)
+        some = self._weight is None or may_be_empty or bool(self._weight.any())
+        require(some, "sample_weight", "must have a positive entry", "only zeros")
 
     def _checked_labels(self, labels: ArrayLike, place: tuple[int, ...]) -> Tensor:
         given = from_numpy(labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)
@@ -222,59 +227,116 @@ def checked_weight(weight: ArrayLike, place: tuple[int, ...]) -> Array:
     return given
 
 
-def row_columns(chunk: Chunk, kind: Kind, names: Sequence[str], target: int | None = None) -> dict[str, Array]:
-    """The asked columns of a chunk's rows, as arrays (n,).
+class ChunkReader:
+    """What the rows of a chunk have to say: each column is a property, computed when it is first asked for.
 
-    - `confidence`, `correct`: of the predicted class, or of class `target` against the rest; the confidence keeps the
-      scores' precision, everything else is float64;
-    - `nll`, `brier`, `entropy`; `rank`: how many classes are placed before the label; `energy`: logsumexp of logits.
+    The confidence keeps the scores' precision; everything else is float64.
+
+    >>> chunk = next(Predictions([[2.0, 0.0], [0.0, 0.0]], [0, 1]).chunks())
+    >>> ChunkReader(chunk, "logits").nll
+    tensor([0.1269, 0.6931], dtype=torch.float64)
     """
-    return read_chunk(chunk, kind, names, target)[0]
 
+    def __init__(self, chunk: Chunk, kind: Kind, target: int | None = None) -> None:
+        self.scores, self.labels, self.kind, self.target = chunk.scores, chunk.labels, kind, target
+        self.wide = wide_dtype(self.scores.device)
+        self.best, self.top = _largest(self.scores)
+        self._padded = self.scores if kind == "probs" else _padded(self.scores)
+        self._shares = self.scores.clone() if kind == "probs" else torch.softmax(self._padded, 1)
+        self._first = self._shares.gather(1, self.top)
+        # Read before `others` takes the memory.
+        self._of_target = None if target is None else self._shares[:, target].to(self.wide, copy=True)
 
-def read_chunk(
-    chunk: Chunk, kind: Kind, names: Sequence[str], target: int | None = None, *, with_probs: bool = False
-) -> tuple[dict[str, Array], Tensor]:
-    """The columns of `row_columns` and, if asked for, the probabilities (n, K) on the way to them."""
-    scores, labels = chunk.scores, chunk.labels
-    wide, index = wide_dtype(scores.device), labels.unsqueeze(1)
-    best, top = _largest(scores)
-    shares = scores.clone() if kind == "probs" else _softmax(scores)
-    of_target = None if target is None else shares[:, target].to(wide, copy=True)  # before scatter_ below
-    first = shares.gather(1, top)
-    others = shares.scatter_(1, top, 0.0)
-    rest = others.sum(1, dtype=wide)
-    wide_best, wide_first, top_class = best.squeeze(1).to(wide), first.squeeze(1).to(wide), top.squeeze(1)
-    whole = wide_first + rest
-    surplus = torch.log1p(rest / wide_first) if {"nll", "entropy", "energy"} & set(names) else whole  # -log confidence
-    found: dict[str, Tensor] = {}
-    if "confidence" in names:
-        found["confidence"] = ((wide_first if of_target is None else of_target) / whole).to(scores.dtype)
-    if "correct" in names:
-        found["correct"] = labels == (top_class if target is None else target)
-    if "energy" in names:
-        found["energy"] = wide_best + surplus
-    if "nll" in names:
-        label_score = scores.gather(1, index).squeeze(1).to(wide)
-        behind = torch.log(wide_best) - torch.log(label_score) if kind == "probs" else wide_best - label_score
-        found["nll"] = behind + surplus
-    if "brier" in names:
-        squares = torch.mul(others, others).sum(1, dtype=wide) / whole**2
-        of_label = others.gather(1, index).squeeze(1).to(wide) / whole
-        missed = (wide_first / whole) ** 2 + 1 - 2 * of_label
-        found["brier"] = squares + torch.where(top_class == labels, (rest / whole) ** 2, missed)
-    if "entropy" in names:
-        if kind == "probs":
-            spread = torch.log(wide_first) * rest - torch.xlogy(others, others).sum(1, dtype=wide)
+    @cached_property
+    def others(self) -> Tensor:
+        """Shares of the classes that were not predicted, 0 at the one that was; in the memory of all shares."""
+        return self._shares.scatter_(1, self.top, 0.0)
+
+    @cached_property
+    def first(self) -> Tensor:
+        """The share of the predicted class."""
+        return self._first.squeeze(1).to(self.wide)
+
+    @cached_property
+    def rest(self) -> Tensor:
+        """The share of all other classes together."""
+        return self.others.sum(1, dtype=self.wide)
+
+    @cached_property
+    def whole(self) -> Tensor:
+        """The sum of all shares, about 1."""
+        return self.first + self.rest
+
+    @cached_property
+    def surplus(self) -> Tensor:
+        """Minus the logarithm of the largest probability."""
+        return torch.log1p(self.rest / self.first)
+
+    @property
+    def confidence(self) -> Tensor:
+        """The probability of the predicted class, or of the target."""
+        share = self.first if self._of_target is None else self._of_target
+        if self.kind == "probs" or self.scores.shape[1] > _ROUNDED_SUM:
+            share = share / self.whole
+        return share.to(self.scores.dtype)
+
+    @property
+    def correct(self) -> Tensor:
+        """Whether the predicted class, or the target, is the label."""
+        return self.labels == (self.top.squeeze(1) if self.target is None else self.target)
+
+    @property
+    def energy(self) -> Tensor:
+        """The logsumexp of the logits."""
+        return self.best.squeeze(1).to(self.wide) + self.surplus
+
+    @property
+    def nll(self) -> Tensor:
+        """Minus the logarithm of the label's probability."""
+        top, label = (column.squeeze(1).to(self.wide) for column in (self.best, self._at_label(self.scores)))
+        return (torch.log(top) - torch.log(label) if self.kind == "probs" else top - label) + self.surplus
+
+    @property
+    def brier(self) -> Tensor:
+        """The squared error of the probability vector."""
+        squares = torch.mul(self.others, self.others).sum(1, dtype=self.wide) / self.whole**2
+        of_label = self._at_label(self.others).squeeze(1).to(self.wide) / self.whole
+        missed = (self.first / self.whole) ** 2 + 1 - 2 * of_label
+        return squares + torch.where(self.top.squeeze(1) == self.labels, (self.rest / self.whole) ** 2, missed)
+
+    @property
+    def entropy(self) -> Tensor:
+        """The entropy of the probability vector in nats."""
+        if self.kind == "probs":
+            spread = torch.log(self.first) * self.rest - torch.xlogy(self.others, self.others).sum(1, dtype=self.wide)
         else:
-            # Where a class is this far behind, its probability is 0: -inf must not make it NaN.
-            spread = -(scores - best).clamp_(min=-1e4).mul_(others[:, : scores.shape[1]]).sum(1, dtype=wide)
-        found["entropy"] = surplus + spread / whole
-    if "rank" in names:
-        found["rank"] = _rank(scores, labels, top_class)
-    if with_probs:
-        others.scatter_(1, top, first).div_(whole.unsqueeze(1).to(scores.dtype))
-    return {name: column.cpu().numpy() for name, column in found.items()}, others[:, : scores.shape[1]]
+            behind = self._padded - self.best
+            if self.kind == "log_probs":
+                behind.clamp_(min=-1e4)  # a class this far behind has probability 0: -inf must not make it NaN
+            spread = -behind.mul_(self.others).sum(1, dtype=self.wide)
+        return self.surplus + spread / self.whole
+
+    @property
+    def rank(self) -> Tensor:
+        """How many classes come before the label: higher scores, and equal ones with lower numbers."""
+        rank = torch.zeros_like(self.labels)
+        below = (self.top.squeeze(1) != self.labels).nonzero().squeeze(1)  # the others come first
+        if len(below):
+            rank[below] = _rank(self.scores[below], self.labels[below].unsqueeze(1))
+        return rank
+
+    @property
+    def probs(self) -> Tensor:
+        """All probabilities (n, K), in the memory of the shares: ask for it last."""
+        whole = self.whole.unsqueeze(1).to(self.scores.dtype)
+        return self.others.scatter_(1, self.top, self._first).div_(whole)[:, : self.scores.shape[1]]
+
+    def columns(self, names: Sequence[str]) -> dict[str, Array]:
+        """The named columns as arrays (n,)."""
+        return {name: getattr(self, name).cpu().numpy() for name in names}
+
+    def _at_label(self, values: Tensor) -> Tensor:
+        return values.gather(1, self.labels.unsqueeze(1))
 
 
 def _largest(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -286,13 +348,13 @@ def _largest(scores: Tensor) -> tuple[Tensor, Tensor]:
     return scores.gather(1, top), top
 
 
-def _softmax(scores: Tensor) -> Tensor:
-    """Softmax of rows (n, K), perhaps with empty classes behind, in which it is faster."""
+def _padded(scores: Tensor) -> Tensor:
+    """The scores with impossible classes behind, if there are so few that torch's softmax would be slow."""
     if scores.shape[1] >= _VECTOR or scores.device.type != "cpu":
-        return torch.softmax(scores, 1)
-    padded = scores.new_full((len(scores), _VECTOR), float("-inf"))
+        return scores
+    padded = scores.new_full((len(scores), _VECTOR), torch.finfo(scores.dtype).min / 2)  # finite: 0 times it is 0
     padded[:, : scores.shape[1]] = scores
-    return torch.softmax(padded, 1)
+    return padded
 
 
 def probabilities(scores: Tensor, kind: Kind) -> Tensor:
@@ -301,23 +363,18 @@ def probabilities(scores: Tensor, kind: Kind) -> Tensor:
     >>> probabilities(torch.zeros(1, 4), "logits")
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
-    shares = scores if kind == "probs" else _softmax(scores)[:, : scores.shape[1]]
+    shares = scores if kind == "probs" else torch.softmax(_padded(scores), 1)[:, : scores.shape[1]]
     # The sum in float64: with 50,000 classes float32 is off by 1e-5.
     return (shares / shares.sum(1, keepdim=True, dtype=wide_dtype(scores.device)).to(scores.dtype)).contiguous()
 
 
-def _rank(scores: Tensor, labels: Tensor, top: Tensor) -> Tensor:
-    """How many classes come before the label: those with a higher score, and of equal ones those with lower numbers."""
-    rank = torch.zeros_like(labels)
-    below = (top != labels).nonzero().squeeze(1)  # the others are first
-    if len(below):
-        scores, index = scores[below], labels[below].unsqueeze(1)
-        mine = scores.gather(1, index)
-        # Counted in floating point, which is faster than in bool and exact up to 16 million classes.
-        above, equal = (f(scores, mine, out=torch.empty_like(scores)).sum(1).long() for f in (torch.gt, torch.eq))
-        tied = (equal > 1).nonzero().squeeze(1)
-        if len(tied):
-            before = torch.arange(scores.shape[1], device=scores.device) < index[tied]
-            above[tied] += ((scores[tied] == mine[tied]) & before).sum(1)
-        rank[below] = above
-    return rank
+def _rank(scores: Tensor, index: Tensor) -> Tensor:
+    """How many classes come before the one at `index` (n, 1)."""
+    mine, counted = scores.gather(1, index), torch.empty_like(scores)
+    # Counted in floating point, which is faster than in bool and exact up to 16 million classes.
+    above = torch.gt(scores, mine, out=counted).sum(1).long()
+    tied = (torch.eq(scores, mine, out=counted).sum(1) > 1).nonzero().squeeze(1)
+    if len(tied):
+        before = torch.arange(scores.shape[1], device=scores.device) < index[tied]
+        above[tied] += ((scores[tied] == mine[tied]) & before).sum(1)
+    return above

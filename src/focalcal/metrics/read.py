@@ -10,7 +10,7 @@ from torch import Tensor
 
 from focalcal.core.inputs import ArrayLike, require
 from focalcal.metrics.classes import ClassRows
-from focalcal.metrics.predictions import Kind, Predictions, Target, checked_weight, row_columns
+from focalcal.metrics.predictions import ChunkReader, Kind, Predictions, Target, checked_weight
 from focalcal.metrics.rows import COLUMNS, Readable, Rows
 
 
@@ -50,7 +50,7 @@ def read(
     number, described = target_class(target, predictions.num_classes)
     parts, weights = [], []
     for chunk in predictions.chunks():
-        parts.append(row_columns(chunk, kind, columns, number))
+        parts.append(ChunkReader(chunk, kind, number).columns(columns))
         weights.append(chunk.weight)
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     weight = np.concatenate([w for w in weights if w is not None]) if weights[0] is not None else None

@@ -37,7 +37,7 @@ from focalcal.metrics import calibration, ranked
 from focalcal.metrics import scores as score_measures
 from focalcal.metrics.classes import ClassBinSums, ClassRows, class_bins
 from focalcal.metrics.evaluation import Evaluation, evaluation_of
-from focalcal.metrics.predictions import KINDS, Kind, Predictions, Target, read_chunk
+from focalcal.metrics.predictions import KINDS, ChunkReader, Kind, Predictions, Target
 from focalcal.metrics.read import target_class
 from focalcal.metrics.rows import COLUMNS, Readable
 from focalcal.metrics.sketch import CELLS, cut_error, histogram, ranking_of_cells
@@ -193,7 +193,7 @@ class Scores(_Family):
         """Take in a batch."""
         summary = Summary(0, scores=SCORES, ranked=False)
         for chunk in self._read(scores, labels, sample_weight).chunks():
-            summary.add(read_chunk(chunk, self.kind, COLUMNS)[0], chunk.weight)
+            summary.add(ChunkReader(chunk, self.kind).columns(COLUMNS), chunk.weight)
         self._add("score_sums", summary.score_sums)
 
     def _readable(self) -> Readable:
@@ -241,7 +241,7 @@ class EqualWidth(_Family):
         summary = Summary(0, num_bins=self.num_bins, ranked=False)
         number, _ = target_class(self.target, predictions.num_classes)
         for chunk in predictions.chunks():
-            summary.add(read_chunk(chunk, self.kind, calibration.PAIRS, number)[0], chunk.weight)
+            summary.add(ChunkReader(chunk, self.kind, number).columns(calibration.PAIRS), chunk.weight)
         self._add("bin_sums", summary.bin_sums)
 
     def _readable(self) -> Readable:
@@ -287,7 +287,7 @@ class Classwise(_Family):
         require(predictions.num_classes == self.num_classes, "scores", rule, predictions.num_classes)
         added = ClassBinSums(self.num_classes, self.num_bins)
         for chunk in predictions.chunks():
-            _, probs = read_chunk(chunk, self.kind, (), with_probs=True)
+            probs = ChunkReader(chunk, self.kind).probs
             added.add(probs, chunk.labels, None if chunk.weight is None else torch.from_numpy(chunk.weight))
         self._add("class_sums", added.counted())
         self._add("class_totals", added.whole)
@@ -350,7 +350,7 @@ class Ranked(_Family):
         """Take in a batch."""
         predictions = self._read(scores, labels)
         number, _ = target_class(self.target, predictions.num_classes)
-        parts = [read_chunk(chunk, self.kind, calibration.PAIRS, number)[0] for chunk in predictions.chunks()]
+        parts = [ChunkReader(chunk, self.kind, number).columns(calibration.PAIRS) for chunk in predictions.chunks()]
         if self.exact:
             self._add_keys([pack(part["confidence"], part["correct"]) for part in parts])
         else:
@@ -415,9 +415,9 @@ class Everything(_Family):
         added, summary = ClassBinSums(self.num_classes, self.num_bins), self._summary()
         counts = torch.zeros(self.num_classes, dtype=torch.float64)
         for chunk in predictions.chunks():
-            columns, probs = read_chunk(chunk, self.kind, COLUMNS, with_probs=True)
-            summary.add(columns)
-            added.add(probs, chunk.labels, None)
+            reader = ChunkReader(chunk, self.kind)
+            summary.add(reader.columns(COLUMNS))
+            added.add(reader.probs, chunk.labels, None)
             counts += torch.bincount(chunk.labels, minlength=self.num_classes).cpu()
         self._add("label_counts", counts)
         self._add("score_sums", summary.score_sums)
