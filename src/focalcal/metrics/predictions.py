@@ -34,8 +34,6 @@ _CHUNK = {"cpu": 1 << 19}
 _CHUNK_ON_ACCELERATORS = 1 << 25
 # torch's softmax over the last dimension is vectorised from this many classes on.
 _VECTOR = 16
-# Up to this many classes torch's float32 softmax sums to 1 within rounding; at 50,000 it is off by 1e-5.
-_ROUNDED_SUM = 1024
 # From this many classes on, numpy finds the largest score several times faster than torch.
 _MANY_CLASSES = 64
 
@@ -244,8 +242,9 @@ class ChunkReader:
         self._padded = self.scores if kind == "probs" else _padded(self.scores)
         self._shares = self.scores.clone() if kind == "probs" else torch.softmax(self._padded, 1)
         self._first = self._shares.gather(1, self.top)
-        # Read before `others` takes the memory.
+        # Both are read before `others` takes the memory.
         self._of_target = None if target is None else self._shares[:, target].to(self.wide, copy=True)
+        self._sum = self._shares.sum(1, dtype=self.wide) if self.scores.dtype == torch.float32 else None
 
     @cached_property
     def others(self) -> Tensor:
@@ -259,8 +258,8 @@ class ChunkReader:
 
     @cached_property
     def rest(self) -> Tensor:
-        """The share of all other classes together."""
-        return self.others.sum(1, dtype=self.wide)
+        """The share of all other classes together; float32 shares are so coarse that float64 may subtract them."""
+        return self.others.sum(1, dtype=self.wide) if self._sum is None else (self._sum - self.first).clamp_(min=0)
 
     @cached_property
     def whole(self) -> Tensor:
@@ -276,9 +275,7 @@ class ChunkReader:
     def confidence(self) -> Tensor:
         """The probability of the predicted class, or of the target."""
         share = self.first if self._of_target is None else self._of_target
-        if self.kind == "probs" or self.scores.shape[1] > _ROUNDED_SUM:
-            share = share / self.whole
-        return share.to(self.scores.dtype)
+        return (share / self.whole).to(self.scores.dtype)
 
     @property
     def correct(self) -> Tensor:
