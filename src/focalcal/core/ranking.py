@@ -84,15 +84,22 @@ class Ranked:
         array([1, 2], dtype=uint32)
         """
         sort_keys(keys)
-        value, correct = unpack(keys)
-        different = value[1:] != value[:-1]
-        if different.all():
+        value = np.empty(len(keys), dtype=np.float64 if keys.dtype == np.uint64 else np.float32)
+        count, right = np.empty(len(keys), dtype=np.uint32), np.empty(len(keys), dtype=np.uint32)
+        found = start = 0
+        while start < len(keys):  # a block at a time, ending where a group ends: indices take 8 bytes a row
+            end = int(np.searchsorted(keys, keys[min(start + BLOCK, len(keys)) - 1] | keys.dtype.type(1), side="right"))
+            values, correct = unpack(keys[start:end])
+            starts = _group_starts(values)
+            groups = slice(found, found + len(starts))
+            value[groups], count[groups] = values[starts], np.diff(starts, append=len(values))
+            right[groups] = np.add.reduceat(correct, starts, dtype=np.uint32)
+            found, start = found + len(starts), end
+        if found == len(keys):  # no two are equal
             count = np.broadcast_to(np.uint32(1), value.shape)  # no memory
-            return Ranked(value, count, count, correct.astype(np.uint8))
-        starts = _group_starts(different)
-        count = np.diff(starts, append=len(value)).astype(np.uint32)
-        right = np.add.reduceat(correct, starts, dtype=np.uint32)
-        return Ranked(value[starts], count, count, right)
+            return Ranked(value, count, count, right.astype(np.uint8))
+        count = count[:found]
+        return Ranked(value[:found], count, count, right[:found])
 
     @staticmethod
     def of_rows(confidence: Array, correct: Array, weight: Array | None = None) -> Ranked:
@@ -106,7 +113,7 @@ class Ranked:
             return Ranked.of_keys(keys)
         order = np.lexsort((weight, keys))  # weights too: sums then do not depend on the order of the rows
         value, correct = unpack(keys[order])
-        starts, weight = _group_starts(value[1:] != value[:-1]), weight[order]
+        starts, weight = _group_starts(value), weight[order]
         mass, right = (np.add.reduceat(column, starts) for column in (weight, weight * correct))
         count = mass if whole_numbers(weight) else np.diff(starts, append=len(value)).astype(np.uint32)
         return Ranked(value[starts], count, mass, right)
@@ -265,9 +272,9 @@ def dense_rank(values: Array) -> Array:
     return np.asarray(place / len(distinct))
 
 
-def _group_starts(different: Array) -> Array:
-    """Where groups begin, given whether each row but the first differs from the one before."""
-    return np.concatenate([[0], np.flatnonzero(different) + 1])
+def _group_starts(value: Array) -> Array:
+    """Where runs of equal values begin."""
+    return np.concatenate([[0], np.flatnonzero(value[1:] != value[:-1]) + 1])
 
 
 def _first(condition: Array) -> int:

@@ -17,8 +17,6 @@ from focalcal.metrics.rows import CLASSWISE, Column, Readable, Rows, stack_bins
 
 # Columns of classes that are held at once for what needs an order, in numbers.
 _HELD = 1 << 24
-# Probabilities above the first edge that are kept before they are counted.
-_PENDING = 1 << 20
 
 
 class ClassBinSums:
@@ -39,55 +37,37 @@ class ClassBinSums:
         self.num_classes, self.edges = num_classes, equal_width_edges(num_bins)
         self.sums = torch.zeros(4, num_classes, num_bins, dtype=torch.float64)  # count, mass, confidence, correctness
         self.whole = torch.zeros(3, num_classes, dtype=torch.float64)  # the first three over all bins
-        self._pending: list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]] = []
-        self._waiting = 0
 
     def add(self, probs: Tensor, labels: Tensor, weight: Tensor | None) -> None:
         """Take in rows (n, K) of probabilities with labels (n,) and perhaps weights (n,)."""
         num_bins, inner = self.sums.shape[2], self.edges[1:-1].to(probs.device, probs.dtype)
         confidence = probs.sum(0, dtype=torch.float64) if weight is None else weight @ probs.double()
         mass = float(len(probs)) if weight is None else float(weight.sum())
-        counted = None if weight is None or not whole_numbers(weight.numpy()) else weight
-        self.whole[0] += len(probs) if counted is None else mass
+        self.whole[0] += mass if weight is not None and whole_numbers(weight.numpy()) else len(probs)
         self.whole[1] += mass
         self.whole[2] += confidence.cpu()
         above = (probs > float(self.edges[1].to(probs.dtype))).view(-1).nonzero().squeeze(1)
         values = probs.reshape(-1)[above]
         place = (above % self.num_classes) * num_bins + torch.bucketize(values, inner)
-        row = above // self.num_classes
-        repeated, share = (None if column is None else column[row] for column in (counted, weight))
-        self._pending.append((place.cpu(), values.double().cpu(), repeated, share))
-        self._waiting += len(place)
-        if self._waiting > _PENDING:
-            self._count()
+        share = None if weight is None else weight[above // self.num_classes]
+        whole = share is None or whole_numbers(weight.numpy())  # type: ignore[union-attr]
+        weighted = values.double() if share is None else values * share
+        for total, column in zip(self.sums, (share if whole else None, share, weighted), strict=False):
+            _tally(total, place.cpu(), None if column is None else column.cpu())
         of_label = torch.bucketize(probs.gather(1, labels.unsqueeze(1)).squeeze(1), inner)
-        hits = torch.bincount((labels * num_bins + of_label).cpu(), weights=weight, minlength=self.sums[3].numel())
-        self.sums[3].view(-1).add_(hits)
-
-    def _count(self) -> None:
-        if not self._pending:
-            return
-        places, values, counts, weights = zip(*self._pending, strict=True)
-        place, value, count, weight = torch.cat(places), torch.cat(values), _joined(counts), _joined(weights)
-        columns = (count, weight, value if weight is None else value * weight)
-        for total, column in zip(self.sums, columns, strict=False):
-            total.view(-1).add_(torch.bincount(place, weights=column, minlength=total.numel()))
-        self._pending, self._waiting = [], 0
-
-    def counted(self) -> Tensor:
-        """The sums (4, K, M) so far; those of the first bin are still missing."""
-        self._count()
-        return self.sums
+        _tally(self.sums[3], (labels * num_bins + of_label).cpu(), weight)
 
     def bins(self) -> Bins:
         """The bins (K, M) of everything so far."""
-        return class_bins(self.counted(), self.whole)
+        return class_bins(self.sums, self.whole)
 
 
-def _joined(parts: tuple[Tensor | None, ...]) -> Tensor | None:
-    """All parts in one, or None if there is none; rows without a weight count 1 beside rows that have one."""
-    held = [part for part in parts if part is not None]
-    return torch.cat(held) if held else None
+def _tally(total: Tensor, place: Tensor, column: Tensor | None) -> None:
+    """Add 1, or what the column holds, to the total at each place; in time proportional to the smaller of both."""
+    if total.numel() <= len(place):
+        total.view(-1).add_(torch.bincount(place, weights=column, minlength=total.numel()))
+    else:
+        total.view(-1).index_add_(0, place, torch.ones(len(place)).double() if column is None else column)
 
 
 def class_bins(sums: Tensor, whole: Tensor) -> Bins:

@@ -83,6 +83,7 @@ class Predictions:
         fix = "Binary scores of the positive class have shape (N,)."
         require(self.num_classes >= 2, argument, "needs at least two classes", f"shape {shape}", fix)
         place = shape[:1] if self.binary else shape[:1] + shape[2:]
+        self.num_rows = int(np.prod(place))
         self._labels = None if labels is None else self._checked_labels(labels, place)
         self._weight = None if sample_weight is None else checked_weight(sample_weight, place)
         some = self._weight is None or may_be_empty or bool(self._weight.any())

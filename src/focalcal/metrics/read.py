@@ -9,9 +9,12 @@ import numpy as np
 from torch import Tensor
 
 from focalcal.core.inputs import ArrayLike, require
+from focalcal.core.ranking import Array
 from focalcal.metrics.classes import ClassRows
 from focalcal.metrics.predictions import ChunkReader, Kind, Predictions, Target, checked_weight
 from focalcal.metrics.rows import COLUMNS, Readable, Rows
+
+_WEIGHT = "sample_weight"
 
 
 class Reading(TypedDict, total=False):
@@ -48,12 +51,18 @@ def read(
     if target == "classwise":
         return ClassRows(predictions)
     number, described = target_class(target, predictions.num_classes)
-    parts, weights = [], []
+    joined: dict[str, Array] = {}
+    filled = 0
     for chunk in predictions.chunks():
-        parts.append(ChunkReader(chunk, kind, number).columns(columns))
-        weights.append(chunk.weight)
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    weight = np.concatenate([w for w in weights if w is not None]) if weights[0] is not None else None
+        found = ChunkReader(chunk, kind, number).columns(columns)
+        found |= {} if chunk.weight is None else {_WEIGHT: chunk.weight}
+        rows = slice(filled, filled + len(chunk.labels))
+        for name, column in found.items():
+            # Written in place: small arrays kept between large temporaries would tear the heap apart.
+            joined.setdefault(name, np.empty(predictions.num_rows, column.dtype))[rows] = column
+        filled = rows.stop
+    joined = {name: column[:filled] for name, column in joined.items()}
+    weight = joined.pop(_WEIGHT, None)
     return Rows(joined, num_classes=predictions.num_classes, weight=weight, target=described)
 
 

@@ -289,7 +289,7 @@ class Classwise(_Family):
         for chunk in predictions.chunks():
             probs = ChunkReader(chunk, self.kind).probs
             added.add(probs, chunk.labels, None if chunk.weight is None else torch.from_numpy(chunk.weight))
-        self._add("class_sums", added.counted())
+        self._add("class_sums", added.sums)
         self._add("class_totals", added.whole)
 
     def _readable(self) -> Readable:
@@ -421,7 +421,7 @@ class Everything(_Family):
             counts += torch.bincount(chunk.labels, minlength=self.num_classes).cpu()
         self._add("label_counts", counts)
         self._add("score_sums", summary.score_sums)
-        self._add("class_sums", added.counted())
+        self._add("class_sums", added.sums)
         self._add("class_totals", added.whole)
         self._add_keys(summary.keys)
 
