@@ -143,9 +143,9 @@ class Ranked:
         """Whether the mass is a number of rows."""
         return self.mass is self.count or np.array_equal(self.mass, self.count)
 
-    def blocks(self) -> Iterator[tuple[Array, ...]]:
-        """Value, mass, right, reached and reached_right of successive groups, in float64."""
-        columns = (self.value, self.mass, self.right, self.reached, self.reached_right)
+    def blocks(self, *names: str) -> Iterator[tuple[Array, ...]]:
+        """The named columns of successive groups, in float64."""
+        columns = [getattr(self, name) for name in names]
         for start in range(0, len(self.value), BLOCK):
             yield tuple(column[start : start + BLOCK].astype(np.float64) for column in columns)
 

@@ -297,10 +297,12 @@ class ChunkReader:
     @property
     def brier(self) -> Tensor:
         """The squared error of the probability vector."""
-        squares = torch.mul(self.others, self.others).sum(1, dtype=self.wide) / self.whole**2
-        of_label = self._at_label(self.others).squeeze(1).to(self.wide) / self.whole
-        missed = (self.first / self.whole) ** 2 + 1 - 2 * of_label
-        return squares + torch.where(self.top.squeeze(1) == self.labels, (self.rest / self.whole) ** 2, missed)
+        squares = torch.mul(self.others, self.others).sum(1, dtype=self.wide)
+        of_label = self._at_label(self.others).squeeze(1).to(self.wide)
+        # All in shares, whose sum is not quite 1: the label's probability 1 is `whole`.
+        missed = self.first.square() + self.whole * (self.whole - 2 * of_label)
+        at_top = torch.where(self.top.squeeze(1) == self.labels, self.rest.square(), missed)
+        return (squares + at_top) / self.whole.square()
 
     @property
     def entropy(self) -> Tensor:

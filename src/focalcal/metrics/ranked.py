@@ -83,7 +83,7 @@ def ks_error(
 
 def _largest_drift(ranked: Ranked) -> float:
     largest, reached = 0.0, 0.0
-    for value, mass, right, _, _ in ranked.blocks():
+    for value, mass, right in ranked.blocks("value", "mass", "right"):
         drift = reached + np.cumsum(value * mass - right)
         largest, reached = max(largest, float(np.abs(drift).max())), float(drift[-1])
     return largest / ranked.total
@@ -114,7 +114,7 @@ def mmce(
         total, hits = ranked.total, ranked.total_right
         of_right, of_wrong = (hits, total - hits) if weighted else (total, total)
         squared, before = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-        for value, mass, right, _, _ in ranked.blocks():
+        for value, mass, right in ranked.blocks("value", "mass", "right"):
             share = right * (1 - value) / max(of_right, 1e-300) - (mass - right) * value / max(of_wrong, 1e-300)
             pairs, before = pairs_in_order(torch.from_numpy(value), torch.from_numpy(share), width, before=before)
             squared = squared + pairs
@@ -156,9 +156,9 @@ def area_under_roc(ranked: Ranked) -> float:
     0.75
     """
     above, wrong = 0.0, ranked.total - ranked.total_right
-    for _, mass, right, reached, reached_right in ranked.blocks():
+    for mass, right, reached, reached_right in ranked.blocks("mass", "right", "reached", "reached_right"):
         wrong_here = mass - right
-        above += float(right @ (reached - reached_right - wrong_here / 2))
+        above += float((right * (reached - reached_right - wrong_here / 2)).sum())
     return above / (ranked.total_right * wrong) if ranked.total_right > 0 and wrong > 0 else float("nan")
 
 
@@ -184,11 +184,11 @@ def _risk_area(ranked: Ranked) -> float:
     $\sum_{k=m+1}^{m+n} (E + e (k - m)) / k = (E - e m)(H_{m+n} - H_m) + e n$.
     """
     area, errors = 0.0, ranked.total - ranked.total_right
-    for _, mass, right, reached, reached_right in ranked.blocks():
+    for mass, right, reached, reached_right in ranked.blocks("mass", "right", "reached", "reached_right"):
         wrong, surer = mass - right, ranked.total - reached
         missed = errors - (reached - reached_right)  # errors among the surer ones
         step = _harmonic_step(surer, mass, ranked.counts_rows)
-        area += float((missed - wrong / mass * surer) @ step + wrong.sum())
+        area += float(((missed - wrong / mass * surer) * step + wrong).sum())
     return area / ranked.total
 
 

@@ -98,6 +98,7 @@ def bootstrap(
     _require_options(num_resamples, level, method)
     measure, name = _resolve(metric)
     rows = _rows_for(measure, scores, labels, kind, target, sample_weight, ignore_index)
+    rows = rows.in_order() if isinstance(rows, Rows) else rows
     value, definition = _value(measure(rows, **options), name)
     replicates = np.concatenate([measure(part, **options) for part in _resamples(rows, num_resamples, seed)])
     low, high = _ends(value, replicates, lambda: _jackknife(measure, rows, options, seed), level, method)
@@ -212,12 +213,13 @@ def _value(measured: Any, name: str) -> tuple[float, str]:
 def _resamples(rows: Rows | ClassRows, num_resamples: int, seed: int) -> Iterator[Readable]:
     """Resamples of the rows with replacement, some at a time; the same seed draws the same rows."""
     n, generator = rows.num_rows, np.random.default_rng(seed)
+    require(n < 2**31, "scores", "must have fewer than two billion rows to be resampled", n)
     step = max(1, _HELD // n)
     for start in range(0, num_resamples, step):
-        some = min(step, num_resamples - start)
-        drawn = generator.integers(0, n, size=(some, n), dtype=np.int32 if n < 2**31 else np.int64)
-        place = drawn + np.arange(some, dtype=np.intp)[:, None] * n
-        yield rows.resampled(np.bincount(place.reshape(-1), minlength=some * n).reshape(some, n))
+        times = np.empty((min(step, num_resamples - start), n))
+        for row in times:
+            row[:] = np.bincount(generator.integers(0, n, size=n, dtype=np.int32), minlength=n)
+        yield rows.resampled(times)
 
 
 def _jackknife(measure: Metric, rows: Rows | ClassRows, options: dict[str, Any], seed: int) -> Array:
