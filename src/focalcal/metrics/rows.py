@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.binning import Bins, Scheme, bin_predictions, bin_ranked
+from focalcal.core.binning import Bins, Scheme, bin_of, bin_predictions, bin_ranked
 from focalcal.core.ranking import Array, Ranked, dense_rank, whole_numbers
 from focalcal.errors import InputError
 
@@ -270,12 +270,12 @@ def _fixed_bins(rows: Rows, num_bins: int) -> tuple[Tensor, list[Any], Tensor]:
     weight = np.ones(rows.num_rows) if rows.weight is None else rows.weight
     count = weight if whole_numbers(weight) else np.ones(rows.num_rows)
     adds = torch.from_numpy(np.stack([count, weight, weight * confidence, weight * rows.column("correct")], 1))
-    bin_of = np.searchsorted(cut[1:-1].numpy().astype(confidence.dtype), confidence)
-    if (bin_of[1:] >= bin_of[:-1]).all():  # rows in order: bins are slices, and no column is copied
-        ends = np.searchsorted(bin_of, np.arange(num_bins + 1))
+    place = bin_of(confidence, cut.numpy())
+    if (place[1:] >= place[:-1]).all():  # rows in order: bins are slices, and no column is copied
+        ends = np.searchsorted(place, np.arange(num_bins + 1))
         return adds, [slice(*pair) for pair in itertools.pairwise(ends)], cut
-    order = np.argsort(bin_of, kind="stable")
-    return adds, np.split(order, np.searchsorted(bin_of[order], np.arange(1, num_bins))), cut
+    order = np.argsort(place, kind="stable")
+    return adds, np.split(order, np.searchsorted(place[order], np.arange(1, num_bins))), cut
 
 
 def stack_bins(bins: list[Bins]) -> Bins:

@@ -1,0 +1,158 @@
+"""`evaluate`: every field is the measure of that name, and an evaluation survives JSON, tables and odd data."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import warnings
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+
+import focalcal as fc
+from focalcal import metrics as m
+from focalcal.metrics import predictions
+
+RNG = np.random.default_rng(0)
+LOGITS = 3 * RNG.normal(size=(2000, 7))
+LABELS = (LOGITS / 1.5 + RNG.gumbel(size=LOGITS.shape)).argmax(1)
+SAME_MEASURE = {
+    "accuracy": m.accuracy,
+    "error": m.error,
+    "nll": m.nll,
+    "brier": m.brier,
+    "brier_calibration": lambda *a, **k: m.brier_decomposition(*a, **k).calibration,
+    "brier_refinement": lambda *a, **k: m.brier_decomposition(*a, **k).refinement,
+    "mean_confidence": m.mean_confidence,
+    "entropy": lambda *a, **k: m.entropy(*a, **k).overall,
+    "entropy_correct": lambda *a, **k: m.entropy(*a, **k).correct,
+    "entropy_wrong": lambda *a, **k: m.entropy(*a, **k).wrong,
+    "ece": m.ece,
+    "rms_ce": lambda *a, **k: m.ece(*a, norm="l2", **k),
+    "mce": m.mce,
+    "ada_ece": m.ada_ece,
+    "classwise_ece": m.classwise_ece,
+    "ece_debiased": m.ece_debiased,
+    "ece_debiased_l1": lambda *a, **k: m.ece_debiased(*a, norm="l1", **k),
+    "ece_sweep": m.ece_sweep,
+    "ece_sweep_equal_width": lambda *a, **k: m.ece_sweep(*a, edges="equal_width", **k),
+    "smooth_ece": m.smooth_ece,
+    "ks_error": m.ks_error,
+    "mmce": m.mmce,
+    "top_5_accuracy": m.top_k_accuracy,
+    "s99": lambda *a, **k: m.s99(*a, **k).share,
+    "s99_accuracy": lambda *a, **k: m.s99(*a, **k).accuracy,
+    "aurc": m.aurc,
+    "auroc_correctness": m.auroc_correctness,
+}
+
+
+def numbers(evaluation):
+    return {f.name for f in fields(evaluation) if "float" in str(f.type)}
+
+
+def test_every_number_is_checked_below():
+    assert numbers(fc.evaluate(LOGITS, LABELS)) == set(SAME_MEASURE)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", SAME_MEASURE)
+def test_every_field_is_the_measure_of_that_name(name, weighted):
+    reading = {"sample_weight": RNG.random(len(LABELS))} if weighted else {}
+    evaluation = fc.evaluate(LOGITS, LABELS, **reading)
+    measured = SAME_MEASURE[name](LOGITS, LABELS, **reading)
+    assert getattr(evaluation, name) == pytest.approx(measured, abs=1e-12)
+    assert evaluation.definitions[name] == measured.definition
+
+
+def test_chunks_leave_no_seam(monkeypatch):
+    whole = fc.evaluate(LOGITS, LABELS)
+    monkeypatch.setitem(predictions._CHUNK, "cpu", 50)
+    pieces = fc.evaluate(LOGITS, LABELS)
+    assert pieces.n == whole.n
+    assert torch.equal(pieces.bins.count, whole.bins.count)
+    for name in SAME_MEASURE:
+        assert getattr(pieces, name) == pytest.approx(getattr(whole, name), abs=1e-12)
+
+
+def test_an_evaluation_survives_json_and_pickle_and_knows_its_equals():
+    evaluation = fc.evaluate(LOGITS, LABELS)
+    assert fc.Evaluation.from_json(evaluation.to_json()) == evaluation
+    assert fc.Evaluation.from_dict(json.loads(json.dumps(evaluation.to_dict()))) == evaluation
+    assert pickle.loads(pickle.dumps(evaluation)) == evaluation
+    assert fc.evaluate(LOGITS[1:], LABELS[1:]) != evaluation
+    assert evaluation.to_dict()["schema"] == 1
+
+
+def test_json_of_another_schema_is_refused():
+    plain = fc.evaluate(LOGITS, LABELS).to_dict() | {"schema": 99}
+    with pytest.raises(fc.InputError, match="schema 1; got 99"):
+        fc.Evaluation.from_dict(plain)
+
+
+def test_an_infinite_nll_is_said_and_survives_json():
+    evaluation = fc.evaluate(np.array([[1.0, 0.0], [0.5, 0.5]]), [1, 0], kind="probs")
+    assert evaluation.nll == float("inf")
+    assert "Some label has probability 0: nll is infinite." in evaluation.warnings
+    assert "Infinity" not in evaluation.to_json()
+    assert fc.Evaluation.from_json(evaluation.to_json()) == evaluation
+
+
+def test_tables_show_every_number_and_every_warning():
+    from rich.console import Console
+
+    evaluation = fc.evaluate(LOGITS[:100], LABELS[:100])
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(evaluation)
+    for text in (str(evaluation), evaluation._repr_html_(), console.export_text()):
+        assert all(name in text for name in SAME_MEASURE)
+        assert f"{evaluation.ece:.4f}" in text
+        assert "fewer than 50 rows" in text
+
+
+def test_warnings_name_what_cannot_be_trusted():
+    few = fc.evaluate(LOGITS[:10], np.zeros(10, dtype=int))
+    assert any("only 10 rows" in warning for warning in few.warnings)
+    assert any("6 of 7 classes do not occur in the labels: 1, 2, 3, 4, 5, ..." in warning for warning in few.warnings)
+    many = fc.evaluate(np.tile(LOGITS, (60, 1)), np.tile(LABELS, 60))
+    assert many.warnings == ()
+
+
+def test_undefined_numbers_are_none():
+    evaluation = fc.evaluate([[2.0, 0.0], [3.0, 0.0]], [0, 0], classwise=False)
+    assert evaluation.entropy_wrong is None
+    assert evaluation.auroc_correctness is None
+    assert evaluation.top_5_accuracy is None
+    assert evaluation.classwise_ece is None
+    assert fc.Evaluation.from_json(evaluation.to_json()) == evaluation
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_half_precision_is_read_as_it_is(dtype):
+    logits = torch.tensor(LOGITS).to(dtype)
+    assert fc.evaluate(logits, LABELS).nll == pytest.approx(fc.evaluate(logits.double(), LABELS).nll, abs=1e-6)
+
+
+def test_read_only_and_transposed_arrays_are_fine():
+    frozen = LOGITS.copy()
+    frozen.flags.writeable = False
+    columns = np.asfortranarray(LOGITS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fc.evaluate(frozen, LABELS) == fc.evaluate(LOGITS, LABELS) == fc.evaluate(columns, LABELS)
+
+
+def test_memory_mapped_scores_are_not_copied_as_a_whole(tmp_path):
+    path = tmp_path / "logits.npy"
+    np.save(path, LOGITS)
+    assert fc.evaluate(np.load(path, mmap_mode="r"), LABELS) == fc.evaluate(LOGITS, LABELS)
+
+
+def test_a_measured_number_is_a_float_that_keeps_its_definition():
+    value = m.ece(LOGITS, LABELS)
+    assert isinstance(value, float)
+    assert json.loads(json.dumps({"ece": value}))["ece"] == value
+    assert pickle.loads(pickle.dumps(value)).definition == value.definition
