@@ -70,7 +70,8 @@ def ece(
     """
     rows = rows_of(scores, labels, PAIRS, reading)
     value = rows.combine(bin_norm(rows.bins(num_bins, edges), norm), norm)
-    measured: Measured = rows.report(value, f"ECE, {rows.target}, {_described(edges, num_bins)}, {norm}")
+    name = "MCE" if norm == "max" else "ECE"
+    measured: Measured = rows.report(value, f"{name}, {rows.target}, {_described(edges, num_bins)}, {norm}")
     return measured
 
 

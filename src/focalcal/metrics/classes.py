@@ -99,7 +99,9 @@ class ClassRows(Readable):
     @property
     def num_rows(self) -> int:  # type: ignore[override]
         """How many rows there are, without ignored ones."""
-        return sum(len(labels) for _, labels, _ in self.parts())
+        if self._kept is not None:
+            return sum(len(labels) for _, labels, _ in self._kept)
+        return sum(len(chunk.labels) for chunk in self.predictions.chunks())
 
     def parts(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Probabilities, labels and weights of successive rows."""
@@ -161,8 +163,7 @@ class ClassRows(Readable):
 
     def _ranked(self) -> Iterator[Ranked]:
         """The ranking of one class after the other, some columns at a time."""
-        rows = self.num_rows
-        step = max(1, _HELD // rows)
+        step = max(1, _HELD // self.predictions.num_rows)
         for start in range(0, self.num_classes, step):
             some = slice(start, start + step)
             parts = [(probs[:, some].t().cpu(), labels.cpu(), weight) for probs, labels, weight in self.parts()]

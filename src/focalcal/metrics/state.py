@@ -33,6 +33,7 @@ class PlainMetric(nn.Module):
     """
 
     lists: Mapping[str, torch.dtype] = MappingProxyType({})  # what the tensors of list states are
+    device = torch.device("cpu")
 
     def __init__(self, **options: Any) -> None:
         super().__init__()

@@ -107,13 +107,16 @@ class _Family(_Base):
     def _add_keys(self, keys: list[Array]) -> None:
         """Keep packed rows, as torch can hold and exchange them: the same bits, with a sign."""
         for name, (unsigned, signed) in zip(_KEYS, ((np.uint32, np.int32), (np.uint64, np.int64)), strict=True):
-            new = [torch.from_numpy(part.view(signed)) for part in keys if part.dtype == unsigned]
+            new = [torch.from_numpy(part.view(signed)).to(self.device) for part in keys if part.dtype == unsigned]
             setattr(self, name, [*getattr(self, name), *new])  # a new list: a saved state may hold the old one
 
     def _read(self, scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> Predictions:
         """A batch, which may be empty or ignored altogether."""
         reading = {"kind": self.kind, "sample_weight": sample_weight, "ignore_index": self.ignore_index}
-        return Predictions(scores, labels, may_be_empty=True, **reading)  # type: ignore[arg-type]
+        predictions = Predictions(scores, labels, may_be_empty=True, **reading)  # type: ignore[arg-type]
+        expected = getattr(self, "num_classes", predictions.num_classes)
+        require(predictions.num_classes == expected, "scores", f"must have {expected} classes", predictions.num_classes)
+        return predictions
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Take in a batch and give its own value; if that fails, nothing was taken in."""
@@ -282,11 +285,8 @@ class Classwise(_Family):
 
     def update(self, scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """Take in a batch."""
-        predictions = self._read(scores, labels, sample_weight)
-        rule = f"must have {self.num_classes} classes"
-        require(predictions.num_classes == self.num_classes, "scores", rule, predictions.num_classes)
         added = ClassBinSums(self.num_classes, self.num_bins)
-        for chunk in predictions.chunks():
+        for chunk in self._read(scores, labels, sample_weight).chunks():
             probs = ChunkReader(chunk, self.kind).probs
             added.add(probs, chunk.labels, None if chunk.weight is None else torch.from_numpy(chunk.weight))
         self._add("class_sums", added.sums)
@@ -409,12 +409,9 @@ class Everything(_Family):
 
     def update(self, scores: ArrayLike, labels: ArrayLike) -> None:
         """Take in a batch."""
-        predictions = self._read(scores, labels)
-        rule = f"must have {self.num_classes} classes"
-        require(predictions.num_classes == self.num_classes, "scores", rule, predictions.num_classes)
         added, summary = ClassBinSums(self.num_classes, self.num_bins), self._summary()
         counts = torch.zeros(self.num_classes, dtype=torch.float64)
-        for chunk in predictions.chunks():
+        for chunk in self._read(scores, labels).chunks():
             reader = ChunkReader(chunk, self.kind)
             summary.add(reader.columns(COLUMNS))
             added.add(reader.probs, chunk.labels, None)
