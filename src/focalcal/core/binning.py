@@ -166,18 +166,20 @@ def _as_array(values: Any) -> Array:
 
 def _bins_between(edges: Tensor, confidence: Array, correct: Array, weight: Array | None) -> Bins:
     """Bins with fixed edges, in one pass over rows in any order."""
-    num_bins = len(edges) - 1
-    # Bin and correctness in one index: one count serves both.
-    place = 2 * bin_of(confidence, edges.numpy()) + (correct != 0)
-    share = confidence.astype(np.float64) if weight is None else confidence * weight
-
-    def tally(column: Array | None) -> Tensor:
-        sums = np.bincount(place, weights=column, minlength=2 * num_bins).astype(np.float64)
-        return torch.from_numpy(sums).view(num_bins, 2)
-
-    mass = tally(weight)
-    count = mass if weight is None or whole_numbers(weight) else tally(None)
-    return Bins.of_sums(edges, count.sum(1), mass.sum(1), tally(share).sum(1), mass[:, 1])
+    num_bins, cut = len(edges) - 1, edges.numpy()
+    # Confidence, rows and mass of the wrong and of the correct rows of each bin; rows have no mass without weights.
+    sums = np.zeros((2 if weight is None else 3, 2 * num_bins))
+    for start in range(0, len(confidence), _BLOCK):  # a block stays in cache
+        rows = slice(start, start + _BLOCK)
+        place = bin_of(confidence[rows], cut)
+        place += place + (correct[rows] != 0)
+        share = None if weight is None else weight[rows]
+        total = confidence[rows].astype(np.float64) if share is None else confidence[rows] * share
+        for sum_, column in zip(sums, (total, None, share), strict=False):
+            sum_ += np.bincount(place, weights=column, minlength=2 * num_bins)
+    confidences, count, mass = torch.from_numpy(sums[[0, 1, -1]]).view(3, num_bins, 2)
+    count = mass if weight is not None and whole_numbers(weight) else count
+    return Bins.of_sums(edges, count.sum(1), mass.sum(1), confidences.sum(1), mass[:, 1])
 
 
 def bin_of(values: Array, edges: Array) -> Array:
@@ -189,15 +191,11 @@ def bin_of(values: Array, edges: Array) -> Array:
     inner = edges[1:-1].astype(values.dtype)
     if len(inner) > _FEW_EDGES:
         return np.searchsorted(inner, values)
-    # Few edges are passed faster by counting, which never guesses a branch wrong; a block stays in cache.
-    place = np.empty(len(values), dtype=np.int64)
-    for start in range(0, len(values), _BLOCK):
-        block = values[start : start + _BLOCK]
-        passed, above = np.zeros(len(block), dtype=np.uint8), np.empty(len(block), dtype=bool)
-        for edge in inner:
-            passed += np.greater(block, edge, out=above).view(np.uint8)
-        place[start : start + _BLOCK] = passed
-    return place
+    # Few edges are passed faster by counting, which never guesses a branch wrong.
+    passed, above = np.zeros(len(values), dtype=np.uint8), np.empty(len(values), dtype=bool)
+    for edge in inner:
+        passed += np.greater(values, edge, out=above).view(np.uint8)
+    return passed.astype(np.intp)
 
 
 def _bins_of_mass(ranked: Ranked, num_bins: int, *, larger_first: bool) -> Bins:
