@@ -85,3 +85,15 @@ def test_interpolated_edges_are_those_of_numpy_interp():
 def test_bad_input_is_refused(arguments, match):
     with pytest.raises(fc.InputError, match=match):
         bin_predictions(torch.tensor([0.2, 0.4]), torch.tensor([1, 0]), **arguments)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES[:4])  # the number of bins of a sweep depends on the draws
+def test_a_known_probability_of_being_right_is_the_mean_over_draws_of_facts(scheme):
+    """Rows that are right with probability 1/2 have the bins of the same rows, each once right and once wrong."""
+    confidence = torch.rand(60, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    chance = torch.where(torch.arange(60) % 3 == 0, 0.5, 1.0)
+    twice = torch.cat([confidence, confidence]), torch.cat([torch.ones(60), (chance == 1).double()])
+    known = bin_predictions(confidence, chance, num_bins=6, edges=scheme)
+    drawn = bin_predictions(*twice, num_bins=6, edges=scheme)
+    assert_close(known.accuracy, drawn.accuracy)
+    assert_close(2 * known.count, drawn.count)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.inputs import require
-from focalcal.core.ranking import Array, Ranked, whole_numbers
+from focalcal.core.ranking import Array, Ranked, is_fractional, whole_numbers
 
 Scheme = Literal["equal_width", "equal_mass", "array_split", "interpolated", "equal_width_sweep", "equal_mass_sweep"]
 
@@ -91,7 +91,8 @@ def bin_predictions(
 ) -> Bins:
     r"""Sort predictions into bins of confidence.
 
-    where `confidence` (N,) lies in [0, 1], `correct` (N,) is 0 or 1, `weight` (N,) is not negative, and `edges` is
+    where `confidence` (N,) lies in [0, 1], `correct` (N,) is 0 or 1, or the probability of 1 where that is known,
+    `weight` (N,) is not negative, and `edges` is
 
     - `"equal_width"`: edges $i/M$ [mukhoti2020, Eq. 1];
     - `"equal_mass"`: the row of rank i (from 0) goes to bin $\lfloor M i / N \rfloor$, so that counts differ by at most
@@ -109,7 +110,7 @@ def bin_predictions(
     (tensor([0., 3.], dtype=torch.float64), tensor([0.0000, 0.0500], dtype=torch.float64))
     """
     given, right, share = _columns(confidence, correct, weight)
-    if isinstance(edges, Tensor) or edges == "equal_width":
+    if (isinstance(edges, Tensor) or edges == "equal_width") and not is_fractional(right):
         require(num_bins >= 1, "num_bins", "must be at least 1", num_bins, "The papers use 15.")
         cut = edges.to("cpu", torch.float64) if isinstance(edges, Tensor) else equal_width_edges(num_bins)
         return _bins_between(cut, given, right, share)

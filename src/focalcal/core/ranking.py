@@ -103,18 +103,18 @@ class Ranked:
 
     @staticmethod
     def of_rows(confidence: Array, correct: Array, weight: Array | None = None) -> Ranked:
-        """The ranking of rows (N,), weighted or not.
+        """The ranking of rows (N,), weighted or not; correctness may be a probability, where that is known.
 
         >>> Ranked.of_rows(np.array([0.9, 0.5]), np.array([1, 0]), np.array([2.0, 1.0])).mass
         array([1., 2.])
         """
-        keys = pack(confidence, correct)
-        if weight is None:
-            return Ranked.of_keys(keys)
-        order = np.lexsort((weight, keys))  # weights too: sums then do not depend on the order of the rows
-        value, correct = unpack(keys[order])
-        starts, weight = _group_starts(value), weight[order]
-        mass, right = (np.add.reduceat(column, starts) for column in (weight, weight * correct))
+        if weight is None and not is_fractional(correct):
+            return Ranked.of_keys(pack(confidence, correct))
+        weight = np.ones(len(confidence)) if weight is None else weight
+        order = np.lexsort((correct, weight, confidence))  # sums then do not depend on the order of the rows
+        value, weight = confidence[order], weight[order]
+        starts = _group_starts(value)
+        mass, right = (np.add.reduceat(column, starts) for column in (weight, weight * correct[order]))
         count = mass if whole_numbers(weight) else np.diff(starts, append=len(value)).astype(np.uint32)
         return Ranked(value[starts], count, mass, right)
 
@@ -244,6 +244,15 @@ def _in_order(mass: Array, right: Array) -> Array:
     accuracy = np.divide(np.diff(right, axis=1), size, out=np.zeros_like(size), where=size > 0)
     last_held = np.maximum.accumulate(np.where(size > 0, np.arange(size.shape[1]), 0), axis=1)
     return np.asarray((np.diff(np.take_along_axis(accuracy, last_held, 1), axis=1) >= -_ROUNDING).all(1))
+
+
+def is_fractional(correct: Array) -> bool:
+    """Whether correctness is a probability rather than a fact.
+
+    >>> is_fractional(np.array([True, False])), is_fractional(np.array([1.0, 0.3]))
+    (False, True)
+    """
+    return correct.dtype.kind == "f" and not bool(((correct == 0) | (correct == 1)).all())
 
 
 def whole_numbers(weight: Array) -> bool:
