@@ -72,7 +72,7 @@ def test_the_names_of_the_contract_are_public():
     assert set(fc.metrics.__all__) >= METRICS
 
 
-PLAIN = {"FocalCalError", "InputError", "InputWarning", "papers", "Evaluation"}
+PLAIN = {"FocalCalError", "InputError", "InputWarning", "MissingExtraError", "papers", "Evaluation"}
 
 
 @pytest.mark.parametrize("name", fc.__all__)

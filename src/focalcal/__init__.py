@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         suggest_gamma,
         temperature_bounds,
     )
-    from focalcal.errors import FocalCalError, InputError, InputWarning
+    from focalcal.errors import FocalCalError, InputError, InputWarning, MissingExtraError
     from focalcal.losses import (
         AdaFocalLoss,
         BinaryFocalLoss,
@@ -55,6 +55,7 @@ __all__ = [
     "LabelSmoothingLoss",
     "LinearFocalLoss",
     "MMCELoss",
+    "MissingExtraError",
     "ScheduledGamma",
     "StepGamma",
     "bootstrap",
@@ -88,7 +89,7 @@ _THEORY = {
         "suggest_gamma",
         "temperature_bounds",
     ),
-    "focalcal.errors": ("FocalCalError", "InputError", "InputWarning"),
+    "focalcal.errors": ("FocalCalError", "InputError", "InputWarning", "MissingExtraError"),
     "focalcal.metrics": ("Evaluation", "bootstrap", "compare", "evaluate"),
 }
 _HOME = {name: module for module, names in _THEORY.items() for name in names}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import sys
 import warnings
 from dataclasses import fields
 
@@ -156,3 +157,20 @@ def test_a_measured_number_is_a_float_that_keeps_its_definition():
     assert isinstance(value, float)
     assert json.loads(json.dumps({"ece": value}))["ece"] == value
     assert pickle.loads(pickle.dumps(value)).definition == value.definition
+
+
+def test_the_diagram_shows_the_bins_that_ece_reads(tmp_path):
+    evaluation = fc.evaluate(LOGITS, LABELS)
+    ax = evaluation.plot()
+    bars = [patch for patch in ax.patches if patch.get_fill()]
+    held = evaluation.bins.count > 0
+    assert [bar.get_height() for bar in bars] == evaluation.bins.accuracy[held].tolist()
+    assert f"ECE {evaluation.ece:.1%}" in ax.get_title()
+    ax.figure.savefig(tmp_path / "diagram.png")
+    assert evaluation.plot(ax=ax) is ax
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(fc.MissingExtraError, match=r"focalcal\[plots\]"):
+        fc.evaluate(LOGITS, LABELS).plot()

@@ -9,6 +9,8 @@ one is, and `focalcal.metrics.streaming` has classes for streams and training lo
 'ECE, top label, 15 equal-width bins, l1'
 """
 
+from importlib import import_module
+
 from focalcal.metrics.beyond import TrainValBins, fpr95, kl_to_posterior, ood_auroc, train_val_bins
 from focalcal.metrics.calibration import (
     BrierParts,
@@ -100,3 +102,9 @@ __all__ = [
     "top_k_accuracy",
     "train_val_bins",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "streaming":  # loaded when asked for: it brings in torchmetrics, where that is installed
+        return import_module("focalcal.metrics.streaming")
+    raise AttributeError(f"module 'focalcal.metrics' has no attribute {name!r}")

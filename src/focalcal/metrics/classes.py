@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, Scheme, bin_ranked, equal_width_edges
+from focalcal.core.focal import wide_dtype
 from focalcal.core.inputs import require
 from focalcal.core.ranking import Array, Ranked, whole_numbers
 from focalcal.metrics.predictions import ChunkReader, Predictions, probabilities
@@ -41,17 +42,18 @@ class ClassBinSums:
     def add(self, probs: Tensor, labels: Tensor, weight: Tensor | None) -> None:
         """Take in rows (n, K) of probabilities with labels (n,) and perhaps weights (n,)."""
         num_bins, inner = self.sums.shape[2], self.edges[1:-1].to(probs.device, probs.dtype)
-        confidence = probs.sum(0, dtype=torch.float64) if weight is None else weight @ probs.double()
+        wide = wide_dtype(probs.device)
+        near = None if weight is None else weight.to(probs.device, wide)
+        whole = weight is None or whole_numbers(weight.numpy())
         mass = float(len(probs)) if weight is None else float(weight.sum())
-        self.whole[0] += mass if weight is not None and whole_numbers(weight.numpy()) else len(probs)
+        self.whole[0] += mass if whole else len(probs)
         self.whole[1] += mass
-        self.whole[2] += confidence.cpu()
+        self.whole[2] += (probs.sum(0, dtype=wide) if near is None else near @ probs.to(wide)).cpu()
         above = (probs > float(self.edges[1].to(probs.dtype))).view(-1).nonzero().squeeze(1)
         values = probs.reshape(-1)[above]
         place = (above % self.num_classes) * num_bins + torch.bucketize(values, inner)
-        share = None if weight is None else weight[above // self.num_classes]
-        whole = share is None or whole_numbers(weight.numpy())  # type: ignore[union-attr]
-        weighted = values.double() if share is None else values * share
+        share = None if near is None else near[above // self.num_classes]
+        weighted = values.to(wide) if share is None else values * share
         for total, column in zip(self.sums, (share if whole else None, share, weighted), strict=False):
             _tally(total, place.cpu(), None if column is None else column.cpu())
         of_label = torch.bucketize(probs.gather(1, labels.unsqueeze(1)).squeeze(1), inner)
@@ -63,11 +65,11 @@ class ClassBinSums:
 
 
 def _tally(total: Tensor, place: Tensor, column: Tensor | None) -> None:
-    """Add 1, or what the column holds, to the total at each place; in time proportional to the smaller of both."""
+    """Add 1, or what the column holds, to the total at each place, in a time that does not grow with the total."""
     if total.numel() <= len(place):
         total.view(-1).add_(torch.bincount(place, weights=column, minlength=total.numel()))
     else:
-        total.view(-1).index_add_(0, place, torch.ones(len(place)).double() if column is None else column)
+        total.view(-1).index_add_(0, place, torch.ones(len(place)).double() if column is None else column.double())
 
 
 def class_bins(sums: Tensor, whole: Tensor) -> Bins:

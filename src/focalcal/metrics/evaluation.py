@@ -134,6 +134,17 @@ class Evaluation:
         lines = [f"  {name:22s} {value:>8s}  {self.definitions.get(name, '')}".rstrip() for name, value in self.rows()]
         return "\n".join([head, *lines, *(f"  warning: {warning}" for warning in self.warnings)])
 
+    def plot(self, ax: Any = None) -> Any:
+        """A reliability diagram: accuracy against confidence, one bar a bin, with 95 % bands of the accuracy.
+
+        Hatched is what the model claims beyond what it keeps, or falls short of it; below stands how many rows a bin
+        has. Draws into `ax`, or into a new figure; returns the axes. Needs matplotlib: `pip install focalcal[plots]`.
+        """
+        from focalcal.metrics.diagram import draw_reliability
+
+        title = f"ECE {self.ece:.1%}, accuracy {self.accuracy:.1%}, mean confidence {self.mean_confidence:.1%}"
+        return draw_reliability(self.bins, title=title, ax=ax)
+
     def _repr_html_(self) -> str:
         from html import escape
 
