@@ -260,12 +260,12 @@ class ChunkReader:
     @cached_property
     def rest(self) -> Tensor:
         """The share of all other classes together; float32 shares are so coarse that float64 may subtract them."""
-        return self.others.sum(1, dtype=self.wide) if self._sum is None else (self._sum - self.first).clamp_(min=0)
+        return self.others.sum(1, dtype=self.wide) if self._sum is None else self.whole - self.first
 
     @cached_property
     def whole(self) -> Tensor:
         """The sum of all shares, about 1."""
-        return self.first + self.rest
+        return self.first + self.rest if self._sum is None else torch.maximum(self._sum, self.first)
 
     @cached_property
     def surplus(self) -> Tensor:
