@@ -13,7 +13,8 @@ from focalcal.core.binning import Bins, Scheme, bin_ranked, equal_width_edges
 from focalcal.core.focal import wide_dtype
 from focalcal.core.inputs import require
 from focalcal.core.ranking import Array, Ranked, whole_numbers
-from focalcal.metrics.predictions import ChunkReader, Predictions, probabilities
+from focalcal.metrics.predictions import Predictions
+from focalcal.metrics.reader import ChunkReader, probabilities
 from focalcal.metrics.rows import CLASSWISE, Column, Readable, Rows, stack_bins
 
 # Columns of classes that are held at once for what needs an order, in numbers.

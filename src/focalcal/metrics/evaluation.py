@@ -17,7 +17,8 @@ from focalcal.core.ranking import Array
 from focalcal.metrics import calibration, ranked
 from focalcal.metrics import scores as score_measures
 from focalcal.metrics.classes import ClassBinSums
-from focalcal.metrics.predictions import ChunkReader, Kind, Predictions
+from focalcal.metrics.predictions import Kind, Predictions
+from focalcal.metrics.reader import ChunkReader
 from focalcal.metrics.rows import COLUMNS, Measured
 from focalcal.metrics.summary import SCORES, Summary
 

@@ -1,27 +1,24 @@
-r"""From scores to rows: one chunked pass that leaves a few numbers per row and never a second (N, K) array.
-
-With $t$ the predicted class, $p$ proportional to the probabilities of a row and $r = \sum_{j \ne t} p_j$, everything is
-taken from $r$ and not from $1 - p_t$, so that nothing cancels however sure the row is:
-
-$$ \text{confidence} = \frac{p_t}{p_t + r}, \qquad -\log p_y = (x_t - x_y) + \log(1 + r / p_t). $$
-
-Chunks stay in cache; what a row yields does not depend on the chunk it is in.
-"""
+"""Scores and labels as callers have them, checked, and read by chunks of rows."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.focal import wide_dtype
-from focalcal.core.inputs import SUM_TOLERANCE, ArrayLike, from_numpy, require, to_float_tensor
+from focalcal.core.inputs import (
+    SUM_TOLERANCE,
+    ArrayLike,
+    from_numpy,
+    require,
+    require_label_range,
+    to_float_tensor,
+)
 from focalcal.core.ranking import Array
 from focalcal.errors import InputError, InputWarning
 
@@ -32,15 +29,11 @@ KINDS = ("logits", "log_probs", "probs")
 # Scores that are taken together: small enough for the cache, large enough that calls cost nothing.
 _CHUNK = {"cpu": 1 << 19}
 _CHUNK_ON_ACCELERATORS = 1 << 25
-# torch's softmax over the last dimension is vectorised from this many classes on.
-_VECTOR = 16
-# From this many classes on, numpy finds the largest score several times faster than torch.
-_MANY_CLASSES = 64
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows of the input: scores (n, K), labels (n,), weights (n,) or None, and the number of the first row."""
+    """Some rows of the input: scores (n, K), labels (n,) and weights (n,) or None."""
 
     scores: Tensor
     labels: Tensor
@@ -98,19 +91,8 @@ class Predictions:
         require(tuple(given.shape) == place, "labels", f"must have shape {place}", tuple(given.shape))
         given = given.to("cpu", torch.int64)
         if given.numel() and (int(given.min()) < 0 or int(given.max()) >= self.num_classes):
-            self._refuse_labels(given)
+            require_label_range(given, self.num_classes, self.ignore_index)
         return given
-
-    def _refuse_labels(self, labels: Tensor) -> None:
-        bad = (labels < 0) | (labels >= self.num_classes)
-        if self.ignore_index is not None:
-            bad &= labels != self.ignore_index
-        if bad.any():
-            index = tuple(bad.nonzero()[0].tolist())
-            raise InputError(
-                f"labels: every label must lie in 0..{self.num_classes - 1}; got {int(labels[index])} at index "
-                f"{index}. Labels count from 0; rows to leave out are marked by ignore_index=."
-            )
 
     def chunks(self) -> Iterator[Chunk]:
         """The rows in order, flattened to (n, K), without ignored ones; checks every value on the way."""
@@ -224,157 +206,3 @@ def checked_weight(weight: ArrayLike, place: tuple[int, ...]) -> Array:
             f"sample_weight: must not be negative; got {given.min():g} at index {int(given.reshape(-1).argmin())}."
         )
     return given
-
-
-class ChunkReader:
-    """What the rows of a chunk have to say: each column is a property, computed when it is first asked for.
-
-    The confidence keeps the scores' precision; everything else is float64.
-
-    >>> chunk = next(Predictions([[2.0, 0.0], [0.0, 0.0]], [0, 1]).chunks())
-    >>> ChunkReader(chunk, "logits").nll
-    tensor([0.1269, 0.6931], dtype=torch.float64)
-    """
-
-    def __init__(self, chunk: Chunk, kind: Kind, target: int | None = None) -> None:
-        self.scores, self.labels, self.kind, self.target = chunk.scores, chunk.labels, kind, target
-        self.wide = wide_dtype(self.scores.device)
-        self.best, self.top = _largest(self.scores)
-        self._padded = self.scores if kind == "probs" else _padded(self.scores)
-        self._shares = self.scores.clone() if kind == "probs" else torch.softmax(self._padded, 1)
-        self._first = self._shares.gather(1, self.top)
-        # Both are read before `others` takes the memory.
-        self._of_target = None if target is None else self._shares[:, target].to(self.wide, copy=True)
-        self._sum = self._shares.sum(1, dtype=self.wide) if self.scores.dtype == torch.float32 else None
-
-    @cached_property
-    def others(self) -> Tensor:
-        """Shares of the classes that were not predicted, 0 at the one that was; in the memory of all shares."""
-        return self._shares.scatter_(1, self.top, 0.0)
-
-    @cached_property
-    def first(self) -> Tensor:
-        """The share of the predicted class."""
-        return self._first.squeeze(1).to(self.wide)
-
-    @cached_property
-    def rest(self) -> Tensor:
-        """The share of all other classes together; float32 shares are so coarse that float64 may subtract them."""
-        return self.others.sum(1, dtype=self.wide) if self._sum is None else self.whole - self.first
-
-    @cached_property
-    def whole(self) -> Tensor:
-        """The sum of all shares, about 1."""
-        return self.first + self.rest if self._sum is None else torch.maximum(self._sum, self.first)
-
-    @cached_property
-    def surplus(self) -> Tensor:
-        """Minus the logarithm of the largest probability."""
-        return torch.log1p(self.rest / self.first)
-
-    @property
-    def confidence(self) -> Tensor:
-        """The probability of the predicted class, or of the target."""
-        share = self.first if self._of_target is None else self._of_target
-        return (share / self.whole).to(self.scores.dtype)
-
-    @property
-    def correct(self) -> Tensor:
-        """Whether the predicted class, or the target, is the label."""
-        return self.labels == (self.top.squeeze(1) if self.target is None else self.target)
-
-    @property
-    def energy(self) -> Tensor:
-        """The logsumexp of the logits."""
-        return self.best.squeeze(1).to(self.wide) + self.surplus
-
-    @property
-    def nll(self) -> Tensor:
-        """Minus the logarithm of the label's probability."""
-        top, label = (column.squeeze(1).to(self.wide) for column in (self.best, self._at_label(self.scores)))
-        return (torch.log(top) - torch.log(label) if self.kind == "probs" else top - label) + self.surplus
-
-    @property
-    def brier(self) -> Tensor:
-        """The squared error of the probability vector."""
-        squares = torch.mul(self.others, self.others).sum(1, dtype=self.wide)
-        of_label = self._at_label(self.others).squeeze(1).to(self.wide)
-        # All in shares, whose sum is not quite 1: the label's probability 1 is `whole`.
-        missed = self.first.square() + self.whole * (self.whole - 2 * of_label)
-        at_top = torch.where(self.top.squeeze(1) == self.labels, self.rest.square(), missed)
-        return (squares + at_top) / self.whole.square()
-
-    @property
-    def entropy(self) -> Tensor:
-        """The entropy of the probability vector in nats."""
-        if self.kind == "probs":
-            spread = torch.log(self.first) * self.rest - torch.xlogy(self.others, self.others).sum(1, dtype=self.wide)
-        else:
-            behind = self._padded - self.best
-            if self.kind == "log_probs":
-                behind.clamp_(min=-1e4)  # a class this far behind has probability 0: -inf must not make it NaN
-            spread = -behind.mul_(self.others).sum(1, dtype=self.wide)
-        return self.surplus + spread / self.whole
-
-    @property
-    def rank(self) -> Tensor:
-        """How many classes come before the label: higher scores, and equal ones with lower numbers."""
-        rank = torch.zeros_like(self.labels)
-        below = (self.top.squeeze(1) != self.labels).nonzero().squeeze(1)  # the others come first
-        if len(below):
-            rank[below] = _rank(self.scores[below], self.labels[below].unsqueeze(1))
-        return rank
-
-    @property
-    def probs(self) -> Tensor:
-        """All probabilities (n, K), in the memory of the shares: ask for it last."""
-        whole = self.whole.unsqueeze(1).to(self.scores.dtype)
-        return self.others.scatter_(1, self.top, self._first).div_(whole)[:, : self.scores.shape[1]]
-
-    def columns(self, names: Sequence[str]) -> dict[str, Array]:
-        """The named columns as arrays (n,)."""
-        return {name: getattr(self, name).cpu().numpy() for name in names}
-
-    def _at_label(self, values: Tensor) -> Tensor:
-        return values.gather(1, self.labels.unsqueeze(1))
-
-
-def _largest(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest score of each row (n, 1) and its class, the first of equal ones."""
-    if scores.device.type != "cpu" or scores.shape[1] < _MANY_CLASSES:
-        best, top = scores.max(1, keepdim=True)
-        return best, top
-    top = torch.from_numpy(scores.numpy().argmax(1)).unsqueeze(1)
-    return scores.gather(1, top), top
-
-
-def _padded(scores: Tensor) -> Tensor:
-    """The scores with impossible classes behind, if there are so few that torch's softmax would be slow."""
-    if scores.shape[1] >= _VECTOR or scores.device.type != "cpu":
-        return scores
-    padded = scores.new_full((len(scores), _VECTOR), torch.finfo(scores.dtype).min / 2)  # finite: 0 times it is 0
-    padded[:, : scores.shape[1]] = scores
-    return padded
-
-
-def probabilities(scores: Tensor, kind: Kind) -> Tensor:
-    """Probabilities (n, K) of scores of any kind, in their precision.
-
-    >>> probabilities(torch.zeros(1, 4), "logits")
-    tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
-    """
-    shares = scores if kind == "probs" else torch.softmax(_padded(scores), 1)[:, : scores.shape[1]]
-    # The sum in float64: with 50,000 classes float32 is off by 1e-5.
-    return (shares / shares.sum(1, keepdim=True, dtype=wide_dtype(scores.device)).to(scores.dtype)).contiguous()
-
-
-def _rank(scores: Tensor, index: Tensor) -> Tensor:
-    """How many classes come before the one at `index` (n, 1)."""
-    mine, counted = scores.gather(1, index), torch.empty_like(scores)
-    # Counted in floating point, which is faster than in bool and exact up to 16 million classes.
-    above = torch.gt(scores, mine, out=counted).sum(1).long()
-    tied = (torch.eq(scores, mine, out=counted).sum(1) > 1).nonzero().squeeze(1)
-    if len(tied):
-        before = torch.arange(scores.shape[1], device=scores.device) < index[tied]
-        above[tied] += ((scores[tied] == mine[tied]) & before).sum(1)
-    return above

@@ -11,7 +11,8 @@ from torch import Tensor
 from focalcal.core.inputs import ArrayLike, require
 from focalcal.core.ranking import Array
 from focalcal.metrics.classes import ClassRows
-from focalcal.metrics.predictions import ChunkReader, Kind, Predictions, Target, checked_weight
+from focalcal.metrics.predictions import Kind, Predictions, Target, checked_weight
+from focalcal.metrics.reader import ChunkReader
 from focalcal.metrics.rows import COLUMNS, Readable, Rows
 
 _WEIGHT = "sample_weight"
