@@ -65,6 +65,8 @@ def minimize_convex(
     x = start
     for _ in range(_MAX_ITERATIONS):
         first, second = derivatives(x)
+        if first == 0:
+            return x
         lower, upper = (x, upper) if first < 0 else (lower, x)
         newton = x - first / second if second > 0 else lower - 1
         proposal = newton if lower < newton < upper else (lower + upper) / 2
