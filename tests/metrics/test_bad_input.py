@@ -290,3 +290,14 @@ def test_real_logits_and_probabilities_named_as_such_give_no_warning(name):
     assert warned(ONCE[name], np.log(PROBS), LABELS) == []
     within_zero_and_one = np.random.default_rng(0).uniform(0, 1, LOGITS.shape)  # small logits: the rows sum to no 1
     assert warned(ONCE[name], within_zero_and_one, LABELS) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["accuracy", "error", "mean_confidence", "entropy", "s99", "aurc", "auroc_correctness"]
+)
+@pytest.mark.parametrize("target", [1, "classwise"])
+def test_rows_of_one_class_are_not_taken_for_predictions(name, target):
+    """Of class 1 against the rest, "correct" means that the label is 1: its mean is no accuracy."""
+    rows = m.read([[2.0, 0.0, 1.0], [0.0, 3.0, 1.0]], [0, 1], target=target)
+    with pytest.raises(InputError, match="must be rows of the predicted class"):
+        getattr(m, name)(rows)

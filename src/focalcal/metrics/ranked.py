@@ -13,7 +13,7 @@ from focalcal.core.kernels import MMCE_WIDTH, pairs_in_order
 from focalcal.core.ranking import Array, Ranked
 from focalcal.core.smooth import smooth_calibration_error
 from focalcal.metrics.calibration import PAIRS, TargetedReading
-from focalcal.metrics.read import Reading, rows_of
+from focalcal.metrics.read import Reading, predicted_rows_of, rows_of
 from focalcal.metrics.rows import Measured, Readable
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def auroc_correctness(
     1.0
     """
     require(by in ("confidence", "entropy"), "by", "must be confidence or entropy", repr(by))
-    rows = rows_of(scores, labels, (*PAIRS, by), reading)
+    rows = predicted_rows_of(scores, labels, (*PAIRS, by), reading)
     value = rows.each(area_under_roc) if by == "confidence" else rows.by_entropy().each(area_under_roc)
     measured: Measured = rows.report(value, f"AUROC of correctness by {by}")
     return measured
@@ -174,7 +174,7 @@ def aurc(scores: ArrayLike | Readable, labels: ArrayLike | None = None, **readin
     >>> round(aurc([[3.0, 0.0], [2.0, 0.0]], [0, 1]), 4)
     0.25
     """
-    rows = rows_of(scores, labels, PAIRS, reading)
+    rows = predicted_rows_of(scores, labels, PAIRS, reading)
     measured: Measured = rows.report(rows.each(_risk_area), "area under the risk-coverage curve")
     return measured
 
@@ -226,7 +226,7 @@ def risk_coverage_curve(
     >>> risk_coverage_curve([[3.0, 0.0], [2.0, 0.0]], [0, 1])
     RiskCoverage(coverage=array([0.5, 1. ]), risk=array([0. , 0.5]))
     """
-    rows = rows_of(scores, labels, PAIRS, reading)
+    rows = predicted_rows_of(scores, labels, PAIRS, reading)
     found: list[Ranked] = []
     rows.each(lambda ranked: found.append(ranked) or 0.0)  # type: ignore[func-returns-value]
     ranked = found[0]

@@ -102,6 +102,17 @@ def from_pairs(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: Arra
     )
 
 
+def predicted_rows_of(
+    scores: ArrayLike | Readable, labels: ArrayLike | None, needs: tuple[str, ...], reading: Mapping[str, Any]
+) -> Readable:
+    """The same as `rows_of`, for measures that make sense for the predicted class only."""
+    rows = rows_of(scores, labels, needs, reading)
+    predicted = rows.target in ("top label", "given pairs")
+    fix = 'Read them with target="top_label".'
+    require(predicted, "scores", "must be rows of the predicted class here", f"rows of the {rows.target}", fix)
+    return rows
+
+
 def rows_of(
     scores: ArrayLike | Readable, labels: ArrayLike | None, needs: tuple[str, ...], reading: Mapping[str, Any]
 ) -> Readable:

@@ -10,7 +10,7 @@ import numpy as np
 
 from focalcal.core.inputs import ArrayLike, require
 from focalcal.core.ranking import Array
-from focalcal.metrics.read import Reading, rows_of
+from focalcal.metrics.read import Reading, predicted_rows_of, rows_of
 from focalcal.metrics.rows import Column, Measured, Readable
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def _sure(rows: Mapping[str, Array], threshold: float) -> Array:
 
 
 def _mean(scores: Any, labels: Any, reading: Mapping[str, Any], column: Column, definition: str) -> Measured:
-    rows = rows_of(scores, labels, column.needs, reading)
+    # The scores of whole rows mean the same whatever class was read; correctness does not.
+    reader = rows_of if column in (NLL, BRIER) else predicted_rows_of
+    rows = reader(scores, labels, column.needs, reading)
     measured: Measured = rows.report(rows.mean(column), definition)
     return measured
 
@@ -158,7 +160,7 @@ def entropy(scores: ArrayLike | Readable, labels: ArrayLike | None = None, **rea
     >>> round(entropy([[0.0, 0.0], [9.0, 0.0]], [1, 0]).wrong, 4)
     0.6931
     """
-    rows = rows_of(scores, labels, ("entropy", "correct"), reading)
+    rows = predicted_rows_of(scores, labels, ("entropy", "correct"), reading)
     return Entropies(
         overall=rows.report(rows.mean(ENTROPY), "entropy in nats, mean over rows"),
         correct=rows.report(rows.mean(ENTROPY_CORRECT), "entropy in nats, mean over correct rows"),
@@ -189,7 +191,7 @@ def s99(
     SureShare(share=0.5, accuracy=1.0)
     """
     require(0 <= threshold <= 1, "threshold", "must lie in [0, 1]", threshold)
-    rows = rows_of(scores, labels, ("confidence", "correct"), reading)
+    rows = predicted_rows_of(scores, labels, ("confidence", "correct"), reading)
     above = f"confidence {threshold:g} or more"
     return SureShare(
         share=rows.report(rows.mean(sure_share(threshold)), f"share of rows with {above}"),
