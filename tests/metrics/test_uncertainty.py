@@ -9,6 +9,7 @@ from scipy import stats
 
 import focalcal as fc
 from focalcal import metrics as m
+from focalcal.metrics import uncertainty
 
 RNG = np.random.default_rng(0)
 LOGITS = 2 * RNG.normal(size=(300, 4))
@@ -100,6 +101,38 @@ def test_options_targets_and_kinds_reach_the_measure():
     assert one.definition == "ECE, class 2 against the rest, 5 equal-width bins, l1"
     classwise = m.bootstrap("classwise_ece", LOGITS, LABELS, num_resamples=100)
     assert classwise.value == m.classwise_ece(LOGITS, LABELS)
+
+
+@pytest.mark.parametrize("target", [0, 3, "classwise", "top_label"])
+def test_the_interval_is_that_of_the_target(target):
+    interval = m.bootstrap("ks_error", LOGITS, LABELS, target=target, num_resamples=100)
+    assert interval.value == pytest.approx(m.ks_error(LOGITS, LABELS, target=target), abs=1e-12)
+    assert interval.definition == m.ks_error(LOGITS, LABELS, target=target).definition
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_classwise_resamples_have_means_and_sweeps_of_their_repeated_rows(weighted):
+    times, weight = drawn_counts(3, seed=4), WEIGHTS if weighted else None
+    resampled = m.read(LOGITS, LABELS, target="classwise", sample_weight=weight).resampled(times)
+    parts, sweeps, nll = m.brier_decomposition(resampled), m.ece_sweep(resampled), m.nll(resampled)
+    for r, row in enumerate(times):
+        index = np.repeat(np.arange(300), row)
+        again = {"sample_weight": None if weight is None else weight[index]}
+        expected = m.brier_decomposition(LOGITS[index], LABELS[index], target="classwise", **again)
+        assert parts.calibration[r] == pytest.approx(expected.calibration, abs=1e-12)
+        assert parts.within_bins[r] == pytest.approx(expected.within_bins, abs=1e-12)
+        assert nll[r] == pytest.approx(m.nll(LOGITS[index], LABELS[index], **again), abs=1e-12)
+        swept = m.ece_sweep(LOGITS[index], LABELS[index], target="classwise", **again)
+        assert sweeps[r] == pytest.approx(swept, abs=1e-12)
+
+
+def test_undefined_values_are_left_out_of_the_skewness():
+    """Without its only wrong row a data set has no AUROC: that group must not cost BCa its acceleration."""
+    rng = np.random.default_rng(0)
+    replicates, left_out, tails = rng.exponential(size=500), rng.exponential(size=50), np.array([0.025, 0.975])
+    expected = uncertainty._bca_tails(0.8, replicates, left_out, tails)
+    assert uncertainty._bca_tails(0.8, replicates, np.append(left_out, np.nan), tails) == pytest.approx(expected)
+    assert expected != pytest.approx(uncertainty._bca_tails(0.8, replicates, np.ones(50), tails))
 
 
 def test_a_debiased_estimate_stays_unbiased_in_resamples():

@@ -98,6 +98,7 @@ class ClassRows(Readable):
     def __init__(self, predictions: Predictions) -> None:
         self.predictions, self.num_classes = predictions, predictions.num_classes
         self._kept: list[tuple[Tensor, Tensor, Tensor | None]] | None = None
+        self._times: Array | None = None
 
     @property
     def num_rows(self) -> int:  # type: ignore[override]
@@ -131,7 +132,7 @@ class ClassRows(Readable):
             kept.append((probs[drawn], labels[drawn], repeated[drawn]))
             start += len(labels)
         again = ClassRows(self.predictions)
-        again._kept = kept
+        again._kept, again._times = kept, times
         return again
 
     def mean(self, column: Column) -> Any:
@@ -142,6 +143,8 @@ class ClassRows(Readable):
         ]
         joined = {name: np.concatenate([columns[name] for columns, _ in parts]) for name in column.needs}
         weight = None if parts[0][1] is None else np.concatenate([w for _, w in parts if w is not None])
+        if self._times is not None:
+            weight = self._times if weight is None else weight * self._times
         return Rows(joined, num_classes=self.num_classes, weight=weight).mean(column)
 
     def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
@@ -196,9 +199,7 @@ class ResampledClasses(Readable):
 
     def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
         """Bins (R, K, B)."""
-        bins = [rows.bins(num_bins, edges) for rows in self._one_by_one()]
-        fields = ("count", "confidence", "accuracy", "mass")
-        return Bins(edges=bins[0].edges, **{name: torch.stack([getattr(b, name) for b in bins]) for name in fields})
+        return stack_bins([rows.bins(num_bins, edges) for rows in self._one_by_one()])
 
     def each(self, measure: Callable[[Ranked], float]) -> Any:
         """The measure of each resample and class (R, K)."""

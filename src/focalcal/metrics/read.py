@@ -60,7 +60,9 @@ def read(
         rows = slice(filled, filled + len(chunk.labels))
         for name, column in found.items():
             # Written in place: small arrays kept between large temporaries would tear the heap apart.
-            joined.setdefault(name, np.empty(predictions.num_rows, column.dtype))[rows] = column
+            if name not in joined:
+                joined[name] = np.empty(predictions.num_rows, column.dtype)
+            joined[name][rows] = column
         filled = rows.stop
     joined = {name: column[:filled] for name, column in joined.items()}
     weight = joined.pop(_WEIGHT, None)

@@ -279,12 +279,12 @@ def _fixed_bins(rows: Rows, num_bins: int) -> tuple[Tensor, list[Any], Tensor]:
 
 
 def stack_bins(bins: list[Bins]) -> Bins:
-    """Bins with a leading dimension; the number of bins of a sweep varies, so shorter ones get empty bins."""
+    """Bins with one more leading dimension; a sweep's number of bins varies, so shorter ones get empty bins."""
     most = max(len(one.edges) - 1 for one in bins)
 
     def padded(name: str, one: Bins) -> Tensor:
         column: Tensor = getattr(one, name)
-        return torch.nn.functional.pad(column, (0, most - len(column)))
+        return torch.nn.functional.pad(column, (0, most - column.shape[-1]))
 
     fields = ("count", "confidence", "accuracy", "mass")
     stacked = {name: torch.stack([padded(name, one) for one in bins]) for name in fields}

@@ -199,7 +199,8 @@ def _rows_for(
     if isinstance(scores, (Rows, ClassRows)):
         return scores
     require(labels is not None, "labels", "must be given beside scores", None)
-    target = target or ("classwise" if measure is calibration.classwise_ece else "top_label")
+    if target is None:  # class 0 is a target, too
+        target = "classwise" if measure is calibration.classwise_ece else "top_label"
     rows = read(scores, labels, kind=kind, target=target, sample_weight=sample_weight, ignore_index=ignore_index)  # type: ignore[arg-type]
     assert isinstance(rows, (Rows, ClassRows))
     return rows
@@ -257,7 +258,8 @@ def _bca_tails(value: float, replicates: Array, left_out: Array, tails: Array) -
     below = ((replicates < value).mean() + (replicates <= value).mean()) / 2
     edge = 1 / (len(replicates) + 1)
     bias = ndtri(np.clip(below, edge, 1 - edge))
-    deviation = left_out.mean() - left_out[np.isfinite(left_out)]
+    left_out = left_out[np.isfinite(left_out)]
+    deviation = left_out.mean() - left_out
     spread = (deviation**2).sum() ** 1.5
     acceleration = (deviation**3).sum() / (6 * spread) if spread > 0 else 0.0
     shifted = bias + ndtri(tails)
