@@ -228,6 +228,13 @@ def test_bad_requests_are_refused(arguments, match):
         m.bootstrap(given.pop("metric"), given.pop("scores"), given.pop("labels"), **given)
 
 
+def test_consistency_bars_are_of_one_target():
+    with pytest.raises(fc.InputError, match="target: must be one class or the top label"):
+        m.consistency_bars(LOGITS, LABELS, target="classwise")
+    with pytest.raises(fc.InputError, match="target: must be one class or the top label"):
+        m.consistency_bars(m.read(LOGITS, LABELS, target="classwise"))
+
+
 def test_sets_of_different_length_cannot_be_compared():
     with pytest.raises(fc.InputError, match="must have as many rows"):
         m.compare(ROWS, m.read(LOGITS[:10], LABELS[:10]))

@@ -19,7 +19,7 @@ from focalcal.metrics import scores as score_measures
 from focalcal.metrics.classes import ClassRows
 from focalcal.metrics.predictions import Kind, Target
 from focalcal.metrics.read import read
-from focalcal.metrics.rows import Readable, Rows
+from focalcal.metrics.rows import CLASSWISE, Readable, Rows
 
 Method = Literal["bca", "percentile"]
 Metric = Callable[..., Any]
@@ -332,9 +332,9 @@ def consistency_bars(
     rows = scores
     if not isinstance(rows, Readable):
         require(labels is not None, "labels", "must be given beside scores", None)
-        require(target != "classwise", "target", "must be one class or the top label here", target)
         reading = {"kind": kind, "target": target, "ignore_index": ignore_index, "columns": calibration.PAIRS}
         rows = read(scores, labels, **reading)  # type: ignore[arg-type]
+    require(rows.target != CLASSWISE, "target", "must be one class or the top label here", rows.target)
     bins = rows.bins(num_bins, edges)
     redrawn = rows.each(lambda ordered: _redraw(ordered, bins, num_resamples, seed))  # type: ignore[arg-type,return-value]
     accuracy = torch.from_numpy(redrawn)
