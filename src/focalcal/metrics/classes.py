@@ -156,7 +156,7 @@ class ClassRows(Readable):
             return sums.bins()
         return stack_bins([bin_ranked(ranked, num_bins=num_bins, edges=edges) for ranked in self._ranked()])
 
-    def each(self, measure: Callable[[Ranked], float]) -> Any:
+    def each(self, measure: Callable[[Ranked], Any]) -> Any:
         """The measure of each class (K,)."""
         return np.array([measure(ranked) for ranked in self._ranked()])
 
@@ -201,7 +201,7 @@ class ResampledClasses(Readable):
         """Bins (R, K, B)."""
         return stack_bins([rows.bins(num_bins, edges) for rows in self._one_by_one()])
 
-    def each(self, measure: Callable[[Ranked], float]) -> Any:
+    def each(self, measure: Callable[[Ranked], Any]) -> Any:
         """The measure of each resample and class (R, K)."""
         return np.stack([rows.each(measure) for rows in self._one_by_one()])
 

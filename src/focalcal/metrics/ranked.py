@@ -227,9 +227,11 @@ def risk_coverage_curve(
     RiskCoverage(coverage=array([0.5, 1. ]), risk=array([0. , 0.5]))
     """
     rows = predicted_rows_of(scores, labels, PAIRS, reading)
-    found: list[Ranked] = []
-    rows.each(lambda ranked: found.append(ranked) or 0.0)  # type: ignore[func-returns-value]
-    ranked = found[0]
+    curve: RiskCoverage = rows.each(_risk_curve)
+    return curve
+
+
+def _risk_curve(ranked: Ranked) -> RiskCoverage:
     taken = np.cumsum(ranked.mass[::-1], dtype=np.float64)
     errors = taken - np.cumsum(ranked.right[::-1], dtype=np.float64)
     return RiskCoverage(coverage=taken / taken[-1], risk=errors / taken)

@@ -95,7 +95,7 @@ class Readable(ABC):
         """The bins of confidence."""
 
     @abstractmethod
-    def each(self, measure: Callable[[Ranked], float]) -> Any:
+    def each(self, measure: Callable[[Ranked], Any]) -> Any:
         """A measure of the ranked predictions."""
 
     def by_entropy(self) -> Readable:
@@ -159,7 +159,7 @@ class Rows(Readable):
             self._ranked = Ranked.of_rows(self.column("confidence"), self.column("correct"), self.weight)
         return self._ranked
 
-    def each(self, measure: Callable[[Ranked], float]) -> Any:
+    def each(self, measure: Callable[[Ranked], Any]) -> Any:
         """The measure of these rows."""
         return measure(self.ranked)
 
@@ -220,7 +220,7 @@ class Resampled(Readable):
         sums = torch.stack([times[:, member] @ adds[member] for member in members])  # (B, R, 4)
         return Bins.of_sums(cut, *sums.permute(2, 1, 0).contiguous())
 
-    def each(self, measure: Callable[[Ranked], float]) -> Any:
+    def each(self, measure: Callable[[Ranked], Any]) -> Any:
         """The measure of every resample (R,)."""
         return np.array([measure(resample.ranked) for resample in self._one_by_one()])
 

@@ -118,7 +118,7 @@ class Summary(Readable):
             self._bins[num_bins, edges] = bins  # several measures read the same ones
         return self._bins[num_bins, edges]
 
-    def each(self, measure: Callable[[Ranked], float]) -> Any:
+    def each(self, measure: Callable[[Ranked], Any]) -> Any:
         """The measure of the ranked rows."""
         return measure(self.ranked)
 

@@ -336,7 +336,7 @@ def consistency_bars(
         rows = read(scores, labels, **reading)  # type: ignore[arg-type]
     require(rows.target != CLASSWISE, "target", "must be one class or the top label here", rows.target)
     bins = rows.bins(num_bins, edges)
-    redrawn = rows.each(lambda ordered: _redraw(ordered, bins, num_resamples, seed))  # type: ignore[arg-type,return-value]
+    redrawn = rows.each(lambda ordered: _redraw(ordered, bins, num_resamples, seed))
     accuracy = torch.from_numpy(redrawn)
     errors = (bins.weight * (bins.confidence - accuracy).abs()).sum(-1)
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
