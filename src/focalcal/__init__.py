@@ -13,7 +13,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from focalcal import metrics, papers
+    from focalcal import calibrators, metrics, papers
+    from focalcal.calibrators import (
+        Calibrator,
+        Compose,
+        FitReport,
+        FocalCalibration,
+        TemperatureScaling,
+        load_calibrator,
+    )
     from focalcal.core.focal import confidence_thresholds, gamma_star, gradient_ratio
     from focalcal.core.maps import focal_map, focal_map_inverse, focal_minimizer, proper_focal_loss
     from focalcal.core.temperature import (
@@ -22,7 +30,14 @@ if TYPE_CHECKING:
         suggest_gamma,
         temperature_bounds,
     )
-    from focalcal.errors import FocalCalError, InputError, InputWarning, MissingExtraError
+    from focalcal.errors import (
+        FileFormatError,
+        FocalCalError,
+        InputError,
+        InputWarning,
+        MissingExtraError,
+        NotFittedError,
+    )
     from focalcal.losses import (
         AdaFocalLoss,
         BinaryFocalLoss,
@@ -47,8 +62,13 @@ __all__ = [
     "BinaryFocalLoss",
     "BrierLoss",
     "CalFocalLoss",
+    "Calibrator",
+    "Compose",
     "Evaluation",
+    "FileFormatError",
+    "FitReport",
     "FocalCalError",
+    "FocalCalibration",
     "FocalLoss",
     "InputError",
     "InputWarning",
@@ -56,10 +76,13 @@ __all__ = [
     "LinearFocalLoss",
     "MMCELoss",
     "MissingExtraError",
+    "NotFittedError",
     "ScheduledGamma",
     "StepGamma",
+    "TemperatureScaling",
     "bootstrap",
     "brier_loss",
+    "calibrators",
     "compare",
     "confidence_thresholds",
     "evaluate",
@@ -69,6 +92,7 @@ __all__ = [
     "focal_minimizer",
     "gamma_star",
     "gradient_ratio",
+    "load_calibrator",
     "metrics",
     "nearest_temperature",
     "optimal_temperature",
@@ -89,14 +113,29 @@ _THEORY = {
         "suggest_gamma",
         "temperature_bounds",
     ),
-    "focalcal.errors": ("FocalCalError", "InputError", "InputWarning", "MissingExtraError"),
+    "focalcal.calibrators": (
+        "Calibrator",
+        "Compose",
+        "FitReport",
+        "FocalCalibration",
+        "TemperatureScaling",
+        "load_calibrator",
+    ),
+    "focalcal.errors": (
+        "FileFormatError",
+        "FocalCalError",
+        "InputError",
+        "InputWarning",
+        "MissingExtraError",
+        "NotFittedError",
+    ),
     "focalcal.metrics": ("Evaluation", "bootstrap", "compare", "evaluate"),
 }
 _HOME = {name: module for module, names in _THEORY.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name in ("metrics", "papers"):
+    if name in ("calibrators", "metrics", "papers"):
         return import_module(f"focalcal.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'focalcal' has no attribute {name!r}")

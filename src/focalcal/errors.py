@@ -2,6 +2,8 @@
 
 FocalCalError
 ├── InputError          what the caller gave breaks a stated rule (also a ValueError)
+├── FileFormatError     a file is not what it should be: truncated, altered, of another version (also a ValueError)
+├── NotFittedError      a calibrator is used before `fit` (also a ValueError and an AttributeError, as in scikit-learn)
 └── MissingExtraError   an optional package is not installed (also an ImportError)
 
 UserWarning
@@ -15,6 +17,14 @@ class FocalCalError(Exception):
 
 class InputError(FocalCalError, ValueError):
     """What the caller gave breaks a rule; the message names the argument, the rule, what came and the way out."""
+
+
+class FileFormatError(FocalCalError, ValueError):
+    """A file is not what it should be; the message says what is wrong with it."""
+
+
+class NotFittedError(FocalCalError, ValueError, AttributeError):
+    """A calibrator, or one of its fitted values, is used before `fit`."""
 
 
 class MissingExtraError(FocalCalError, ImportError):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch.testing import assert_close
 
-from focalcal.core.solve import minimize_convex, solve_increasing
+from focalcal.core.solve import solve_increasing
 
 
 def test_many_roots_are_found_at_once_from_bad_starts():
@@ -20,20 +20,3 @@ def test_many_roots_are_found_at_once_from_bad_starts():
 def test_a_root_on_the_edge_of_the_bracket_is_returned():
     zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     assert solve_increasing(lambda x: (x - 1, torch.ones_like(x)), zero, one, zero).item() == 1
-
-
-def test_minimiser_survives_a_second_derivative_of_the_wrong_sign():
-    """x^4 - 2 x^2 is concave around its start at 0.1; the minimum is at 1."""
-    found = minimize_convex(lambda x: (4 * x**3 - 4 * x, 12 * x**2 - 4), 0.0, 5.0, 0.1, 1e-13)
-    assert abs(found - 1) < 1e-10
-
-
-def test_a_minimiser_that_is_hit_exactly_ends_the_search():
-    calls = []
-
-    def derivatives(x):
-        calls.append(x)
-        return 2 * (x - 1), 2.0
-
-    assert minimize_convex(derivatives, -5.0, 5.0, 0.0, 1e-12) == 1.0
-    assert len(calls) == 2

@@ -7,7 +7,7 @@ An edge is compared in the precision of the confidences, so that a float32 0.3 i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from focalcal.core.inputs import require
 from focalcal.core.ranking import Array, Ranked, is_fractional, whole_numbers
 
 Scheme = Literal["equal_width", "equal_mass", "array_split", "interpolated", "equal_width_sweep", "equal_mass_sweep"]
+
+Norm = Literal["l1", "l2", "max"]
 
 # With more edges than this, a search in them is faster than a comparison with each. Twice as many fit into a byte.
 _FEW_EDGES = 64
@@ -211,6 +213,21 @@ def _assemble(edges: Array, sums: Array) -> Bins:
     """Bins from the sums (4, M + 1) of count, mass, confidence and correctness below each edge."""
     inside = torch.from_numpy(np.diff(sums, axis=1))
     return Bins.of_sums(torch.from_numpy(np.asarray(edges, dtype=np.float64)), *inside)
+
+
+def bin_norm(bins: Bins, norm: Norm) -> Tensor:
+    r"""The gaps of the bins in one number: $\sum_b w_b |g_b|$, $\sqrt{\sum_b w_b g_b^2}$ or $\max_b |g_b|$.
+
+    >>> bins = bin_predictions(torch.tensor([0.3, 0.9]), torch.tensor([0, 1]), num_bins=2)
+    >>> [round(float(bin_norm(bins, norm)), 4) for norm in ("l1", "l2", "max")]
+    [0.2, 0.2236, 0.3]
+    """
+    require(norm in get_args(Norm), "norm", "must be l1, l2 or max", repr(norm))
+    if norm == "l1":
+        return (bins.weight * bins.gap.abs()).sum(-1)
+    if norm == "l2":
+        return (bins.weight * bins.gap**2).sum(-1).sqrt()
+    return bins.gap.abs().amax(-1)
 
 
 def equal_width_edges(num_bins: int) -> Tensor:

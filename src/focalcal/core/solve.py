@@ -1,4 +1,4 @@
-"""The solvers: safeguarded Newton, for many unknowns at once and for one."""
+"""The solver: safeguarded Newton, for many unknowns at once."""
 
 from __future__ import annotations
 
@@ -47,30 +47,4 @@ def solve_increasing(
         done |= step <= small
         if bool(done.all()):
             break
-    return x
-
-
-def minimize_convex(
-    derivatives: Callable[[float], tuple[float, float]],
-    lower: float,
-    upper: float,
-    start: float,
-    tolerance: float,
-) -> float:
-    """The minimiser of a function of one variable from its first and second derivative, kept inside a bracket.
-
-    >>> round(minimize_convex(lambda x: (2 * (x - 1), 2.0), -5.0, 5.0, 0.0, 1e-12), 6)
-    1.0
-    """
-    x = start
-    for _ in range(_MAX_ITERATIONS):
-        first, second = derivatives(x)
-        if first == 0:
-            return x
-        lower, upper = (x, upper) if first < 0 else (lower, x)
-        newton = x - first / second if second > 0 else lower - 1
-        proposal = newton if lower < newton < upper else (lower + upper) / 2
-        if abs(proposal - x) <= tolerance:
-            return proposal
-        x = proposal
     return x

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from focalcal.core.binning import Bins, Scheme, bin_predictions
 from focalcal.core.inputs import ArrayLike, require, require_distribution, to_float_tensor
+from focalcal.core.predictions import Kind, Predictions
 from focalcal.core.ranking import Array, Ranked, dense_rank
-from focalcal.metrics.predictions import Kind, Predictions
+from focalcal.core.reader import ChunkReader
 from focalcal.metrics.ranked import area_under_roc
 from focalcal.metrics.read import read
-from focalcal.metrics.reader import ChunkReader
 from focalcal.metrics.rows import Measured, Rows
 
 OodScore = Literal["entropy", "max_prob", "energy"]

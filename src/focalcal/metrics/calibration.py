@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from focalcal.core.binning import Bins, Scheme
+from focalcal.core.binning import Bins, Norm, Scheme, bin_norm
 from focalcal.core.inputs import ArrayLike, require
-from focalcal.metrics.predictions import Target
+from focalcal.core.predictions import Target
 from focalcal.metrics.read import Reading, rows_of
 from focalcal.metrics.rows import CLASSWISE, Measured, Readable
 from focalcal.metrics.scores import BRIER, SQUARED_GAP
@@ -19,7 +19,6 @@ from focalcal.metrics.scores import BRIER, SQUARED_GAP
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Norm = Literal["l1", "l2", "max"]
 PAIRS = ("confidence", "correct")
 
 
@@ -27,22 +26,6 @@ class TargetedReading(Reading, total=False):
     """How a measure reads scores, and whose confidence it means; see `read`."""
 
     target: Target
-
-
-def bin_norm(bins: Bins, norm: Norm) -> Tensor:
-    r"""The gaps of the bins in one number: $\sum_b w_b |g_b|$, $\sqrt{\sum_b w_b g_b^2}$ or $\max_b |g_b|$.
-
-    >>> from focalcal.core.binning import bin_predictions
-    >>> bins = bin_predictions(torch.tensor([0.3, 0.9]), torch.tensor([0, 1]), num_bins=2)
-    >>> [round(float(bin_norm(bins, norm)), 4) for norm in ("l1", "l2", "max")]
-    [0.2, 0.2236, 0.3]
-    """
-    require(norm in get_args(Norm), "norm", "must be l1, l2 or max", repr(norm))
-    if norm == "l1":
-        return (bins.weight * bins.gap.abs()).sum(-1)
-    if norm == "l2":
-        return (bins.weight * bins.gap**2).sum(-1).sqrt()
-    return bins.gap.abs().amax(-1)
 
 
 def ece(

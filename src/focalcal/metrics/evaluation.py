@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.binning import Bins
+from focalcal.core.binning import Bins, bin_norm
 from focalcal.core.inputs import ArrayLike, require
+from focalcal.core.predictions import Kind, Predictions
 from focalcal.core.ranking import Array
+from focalcal.core.reader import ChunkReader
 from focalcal.metrics import calibration, ranked
 from focalcal.metrics import scores as score_measures
 from focalcal.metrics.classes import ClassBinSums
-from focalcal.metrics.predictions import Kind, Predictions
-from focalcal.metrics.reader import ChunkReader
 from focalcal.metrics.rows import COLUMNS, Measured
 from focalcal.metrics.summary import SCORES, Summary
 
@@ -251,7 +251,7 @@ def evaluation_of(summary: Summary, *, kind: str, class_bins: Bins | None, prese
 
 def _classwise(bins: Bins) -> Measured:
     num_bins = bins.count.shape[-1]
-    value = float(calibration.bin_norm(bins, "l1").mean())
+    value = float(bin_norm(bins, "l1").mean())
     return Measured(value, f"ECE, mean over classes, {num_bins} equal-width bins, l1")
 
 

@@ -43,23 +43,12 @@ def smooth_ece(
     require(sigma is None or sigma > 0, "sigma", "must be positive", sigma)
 
     def measure(ranked: Ranked) -> float:
-        return smooth_calibration_error(ranked.value, _Residuals(ranked), sigma)[0]
+        return smooth_calibration_error(ranked.value, ranked.residuals, sigma)[0]
 
     rows = rows_of(scores, labels, PAIRS, reading)
     width = "its own width" if sigma is None else f"width {sigma:g}"
     measured: Measured = rows.report(rows.combine(rows.each(measure)), f"smooth ECE, {rows.target}, {width}")
     return measured
-
-
-class _Residuals:
-    """Confidence minus correctness of each group over the total mass, made when asked for: 8 bytes a row are many."""
-
-    def __init__(self, ranked: Ranked) -> None:
-        self.ranked = ranked
-
-    def __getitem__(self, groups: slice) -> Array:
-        value, mass, right = (getattr(self.ranked, name)[groups] for name in ("value", "mass", "right"))
-        return np.asarray((value * mass.astype(np.float64) - right) / self.ranked.total)
 
 
 def ks_error(
@@ -77,16 +66,10 @@ def ks_error(
     0.4
     """
     rows = rows_of(scores, labels, PAIRS, reading)
-    measured: Measured = rows.report(rows.combine(rows.each(_largest_drift)), f"KS calibration error, {rows.target}")
+    measured: Measured = rows.report(
+        rows.combine(rows.each(Ranked.largest_drift)), f"KS calibration error, {rows.target}"
+    )
     return measured
-
-
-def _largest_drift(ranked: Ranked) -> float:
-    largest, reached = 0.0, 0.0
-    for value, mass, right in ranked.blocks("value", "mass", "right"):
-        drift = reached + np.cumsum(value * mass - right)
-        largest, reached = max(largest, float(np.abs(drift).max())), float(drift[-1])
-    return largest / ranked.total
 
 
 def mmce(

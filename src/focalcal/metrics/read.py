@@ -9,10 +9,10 @@ import numpy as np
 from torch import Tensor
 
 from focalcal.core.inputs import ArrayLike, require
+from focalcal.core.predictions import Kind, Predictions, Target, checked_weight
 from focalcal.core.ranking import Array
+from focalcal.core.reader import ChunkReader
 from focalcal.metrics.classes import ClassRows
-from focalcal.metrics.predictions import Kind, Predictions, Target, checked_weight
-from focalcal.metrics.reader import ChunkReader
 from focalcal.metrics.rows import COLUMNS, Readable, Rows
 
 _WEIGHT = "sample_weight"

@@ -31,15 +31,15 @@ from torch import Tensor
 
 from focalcal.core.binning import Bins
 from focalcal.core.inputs import ArrayLike, require
+from focalcal.core.predictions import KINDS, Kind, Predictions, Target
 from focalcal.core.ranking import Array, pack, unpack
 from focalcal.core.ranking import Ranked as Ranking
+from focalcal.core.reader import ChunkReader
 from focalcal.metrics import calibration, ranked
 from focalcal.metrics import scores as score_measures
 from focalcal.metrics.classes import ClassBinSums, ClassRows, class_bins
 from focalcal.metrics.evaluation import Evaluation, evaluation_of
-from focalcal.metrics.predictions import KINDS, Kind, Predictions, Target
 from focalcal.metrics.read import target_class
-from focalcal.metrics.reader import ChunkReader
 from focalcal.metrics.rows import COLUMNS, Readable
 from focalcal.metrics.sketch import CELLS, cut_error, histogram, ranking_of_cells
 from focalcal.metrics.state import PlainMetric

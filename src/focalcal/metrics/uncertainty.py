@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.binning import Bins, Scheme
+from focalcal.core.binning import Bins, Scheme, bin_norm
 from focalcal.core.inputs import ArrayLike, require
+from focalcal.core.predictions import Kind, Target
 from focalcal.core.ranking import Array, Ranked
 from focalcal.metrics import calibration, ranked
 from focalcal.metrics import scores as score_measures
 from focalcal.metrics.classes import ClassRows
-from focalcal.metrics.predictions import Kind, Target
 from focalcal.metrics.read import read
 from focalcal.metrics.rows import CLASSWISE, Readable, Rows
 
@@ -342,7 +342,7 @@ def consistency_bars(
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
     low, high = torch.quantile(accuracy, tails, dim=0)
     ece_low, ece_high = torch.quantile(errors, tails).tolist()
-    ece = float(calibration.bin_norm(bins, "l1"))
+    ece = float(bin_norm(bins, "l1"))
     return ConsistencyBars(bins, low, high, ece, float(errors.mean()), ece_low, ece_high, level)
 
 

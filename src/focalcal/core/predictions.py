@@ -94,8 +94,11 @@ class Predictions:
             require_label_range(given, self.num_classes, self.ignore_index)
         return given
 
-    def chunks(self) -> Iterator[Chunk]:
-        """The rows in order, flattened to (n, K), without ignored ones; checks every value on the way."""
+    def chunks(self, *, check: bool = True) -> Iterator[Chunk]:
+        """The rows in order, flattened to (n, K), without ignored ones; checks every value on the way.
+
+        Who reads the rows again may leave out the checks.
+        """
         elements = _CHUNK.get(
             self._scores.device.type if isinstance(self._scores, Tensor) else "cpu", _CHUNK_ON_ACCELERATORS
         )
@@ -112,8 +115,9 @@ class Predictions:
                 weight = None if weight is None else weight[keep.numpy()]
             if not len(scores):
                 continue
-            self._check(scores, start * (per_row // self.num_classes), keep)
-            if not found and self.kind == "logits":
+            if check:
+                self._check(scores, start * (per_row // self.num_classes), keep)
+            if check and not found and self.kind == "logits":
                 self._warn_of_probabilities(scores)
             found = True
             yield Chunk(scores, scores.new_empty(0) if labels is None else labels.to(scores.device), weight)

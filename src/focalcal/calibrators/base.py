@@ -1,0 +1,294 @@
+"""What every calibrator is: a module that turns logits into log-probabilities, with `fit`, a report and a file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from focalcal.calibrators.criteria import Criterion
+from focalcal.calibrators.data import BatchesFactory, FitData, logits_of
+from focalcal.core.focal import wide_dtype
+from focalcal.core.inputs import ArrayLike, from_numpy, require, to_float_tensor
+from focalcal.core.predictions import Kind, Predictions
+from focalcal.errors import NotFittedError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What happened in a fit.
+
+    `before` and `after` are the criterion of the raw logits and of the calibrated ones, on the data of the fit.
+    `kept_identity` says that nothing better than the raw logits was found, so that they are what comes out.
+    """
+
+    criterion: str
+    before: float
+    after: float
+    iterations: int
+    converged: bool
+    at_boundary: bool
+    kept_identity: bool
+    num_rows: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method tells about its fit; `before` and `after` where it knows them, else they are measured."""
+
+    iterations: int = 1
+    converged: bool = True
+    at_boundary: bool = False
+    before: float | None = None
+    after: float | None = None
+
+
+class Calibrator(nn.Module, ABC):
+    """Maps logits (N, K) or (N, K, d1, ...) to log-probabilities of the same shape.
+
+    Log-probabilities are logits, so calibrators follow one another. A method says what it fits (`_fit`) and what it
+    makes of rows of logits (`_log_probs`); everything else is here. Fitted values end in `_`: they are buffers, move
+    with the module from device to device and keep their float64 whatever the module's precision.
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = ()
+    # Whether the fit is tied to a number of classes, and which one it needs, if any.
+    PER_CLASS: ClassVar[bool] = False
+    BINARY: ClassVar[bool] = False
+
+    criterion: Criterion
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_classes_: int | None = None
+        self._report: FitReport | None = None
+        for name in self.FITTED:
+            self._buffers[name] = None
+
+    # ------------------------------------------------------------------ what a method says
+
+    @abstractmethod
+    def _fit(self, data: FitData) -> Outcome:
+        """Set the fitted values with `_set`."""
+
+    @abstractmethod
+    def _log_probs(self, logits: Tensor) -> Tensor:
+        """Log-probabilities of rows (n, K) of finite logits in float32 or float64, in either."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make another calibrator like this one; plain values."""
+
+    def _set(self, **values: float | Tensor) -> None:
+        for name, value in values.items():
+            self._buffers[name] = torch.as_tensor(value, dtype=torch.float64).detach().clone()
+
+    def _value(self, name: str) -> Tensor:
+        """A fitted value as a tensor."""
+        value = self._buffers[name]
+        if value is None:
+            raise NotFittedError(f"{type(self).__name__}: {name} is known after fit; call fit(logits, labels) first.")
+        return value
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there is nothing left to fit."""
+        return all(self._buffers[name] is not None for name in self.FITTED)
+
+    # ------------------------------------------------------------------ fit
+
+    def fit(
+        self,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        kind: Kind = "logits",
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to held-out `logits` (N, K) or (N, K, d1, ...) and `labels` (N, ...); not the data the model trained on.
+
+        `kind` says what the scores are: logits, log_probs or probs. Binary scores of the positive class may have shape
+        (N,). The scores are never changed, nor copied as a whole.
+        """
+        return self._fit_to(FitData.of_arrays(logits, labels, kind, sample_weight))
+
+    def _fit_to(self, data: FitData) -> Self:
+        with torch.no_grad():
+            for name in self.FITTED:  # a fit that fails leaves nothing half-fitted behind
+                self._buffers[name] = None
+            self._report, self.num_classes_ = None, None
+            try:
+                outcome = self._fit(data)
+                before = self.criterion.of(data) if outcome.before is None else outcome.before
+                after = self.criterion.of(data, self._log_probs) if outcome.after is None else outcome.after
+            except BaseException:
+                for name in self.FITTED:
+                    self._buffers[name] = None
+                raise
+            worse = not after <= before
+            self.num_classes_ = data.num_classes
+            self._report = FitReport(
+                criterion=self.criterion.name,
+                before=before,
+                after=before if worse else after,
+                iterations=outcome.iterations,
+                converged=outcome.converged,
+                at_boundary=outcome.at_boundary,
+                kept_identity=worse,
+                num_rows=data.num_rows,
+            )
+        return self
+
+    @property
+    def report_(self) -> FitReport:
+        """What happened in the fit."""
+        if self._report is None:
+            raise NotFittedError(f"{type(self).__name__}: report_ is known after fit; call fit(logits, labels) first.")
+        return self._report
+
+    # ------------------------------------------------------------------ use
+
+    def forward(self, logits: Any) -> Any:
+        """Log-probabilities of `logits`, in their shape; float32 for half precision, else in their precision.
+
+        Scores (N,) of the positive class give (N, 2). Arrays come back as arrays.
+        """
+        if isinstance(logits, np.ndarray):
+            return self.forward(to_float_tensor(logits, "logits")).numpy()
+        rows, shape = self._rows(logits)
+        log_probs = self._calibrated(rows).to(rows.dtype)
+        return log_probs if len(shape) <= 2 else log_probs.reshape(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
+
+    def predict_probs(self, logits: ArrayLike, *, kind: Kind = "logits") -> Any:
+        """Calibrated probabilities of `logits`, in their shape and kind: numpy in, numpy out.
+
+        Scores (N,) of the positive class give its probabilities (N,).
+        """
+        given = logits if isinstance(logits, (Tensor, np.ndarray)) else to_float_tensor(logits, "logits")
+        checked = Predictions(given, None, kind=kind, argument="logits", may_be_empty=True)
+        for _ in checked.chunks():
+            pass
+        with torch.no_grad():
+            scores = from_numpy(given) if isinstance(given, np.ndarray) else given
+            positive = checked.binary and kind != "logits"
+            scores = _positive_logits(scores, kind) if positive else logits_of(scores, kind)
+            probs = self.forward(scores).exp()
+            probs = probs[:, 1] if checked.binary else probs
+        return probs.numpy() if isinstance(given, np.ndarray) else probs
+
+    def _rows(self, logits: Tensor) -> tuple[Tensor, torch.Size]:
+        """Rows (n, K) in float32 or float64, and the shape that the answer takes."""
+        require(isinstance(logits, Tensor), "logits", "must be a tensor or an array", type(logits).__name__)
+        require(logits.is_floating_point(), "logits", "must be floating point", logits.dtype)
+        require(logits.dim() >= 1, "logits", "must have shape (N, K), (N,) or (N, K, d1, ...)", "a single number")
+        wide = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+        if wide.dim() == 1:
+            wide = torch.stack([torch.zeros_like(wide), wide], 1)
+        self._require_classes(wide.shape[1])
+        shape = wide.shape
+        return (wide if wide.dim() == 2 else wide.movedim(1, -1).reshape(-1, shape[1])), shape
+
+    def _require_classes(self, num_classes: int) -> None:
+        require(num_classes >= 2, "logits", "needs at least two classes", num_classes)
+        if not self.is_fitted:
+            self._value(self.FITTED[0])  # raises
+        if self.PER_CLASS and self.num_classes_ is not None:
+            rule = f"this calibrator was fitted to {self.num_classes_} classes"
+            require(num_classes == self.num_classes_, "logits", rule, num_classes)
+
+    def _calibrated(self, rows: Tensor) -> Tensor:
+        kept = self._report is not None and self._report.kept_identity
+        return torch.log_softmax(rows, 1) if kept else self._log_probs(rows)
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | Path) -> None:
+        """Write the calibrator to a file: JSON where it is a few numbers, safetensors where it has arrays.
+
+        The file is complete or not there at all. `focalcal.load_calibrator` reads it back.
+        """
+        from focalcal.calibrators.files import save_calibrator
+
+        save_calibrator(self, path)
+
+    def to_onnx(self, path: str | Path, *, num_classes: int | None = None) -> None:
+        """Write an ONNX model of it, float32 logits (N, K) to log-probabilities, compared with onnxruntime on the spot.
+
+        `num_classes` is that of the fit unless given. Needs the extra `onnx`.
+        """
+        from focalcal.calibrators.export import export_onnx
+
+        export_onnx(self, path, num_classes)
+
+    # ------------------------------------------------------------------ a well-behaved module
+
+    def __getattr__(self, name: str) -> Any:
+        """Fitted values: numbers as floats, arrays as tensors."""
+        if name in type(self).FITTED:
+            value = self._value(name)
+            return float(value) if value.dim() == 0 else value
+        return super().__getattr__(name)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        """Move with the module, but keep the precision: a temperature in float16 would be another one."""
+        kept = {name: self._buffers[name] for name in self.FITTED}
+        super()._apply(fn, recurse)
+        for name, value in kept.items():
+            moved = self._buffers[name]
+            if value is not None and moved is not None:
+                self._buffers[name] = value.to(moved.device, wide_dtype(moved.device))
+        return self
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What a checkpoint needs beside the buffers."""
+        return {"num_classes": self.num_classes_, "report": None if self._report is None else self._report.to_dict()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take up what `get_extra_state` gave."""
+        self.num_classes_ = state["num_classes"]
+        self._report = None if state["report"] is None else FitReport(**state["report"])
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name in self.FITTED:  # their shapes are known only now
+            value = state_dict.get(prefix + name)
+            self._buffers[name] = None if value is None else torch.empty_like(value)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        """The settings, and the fitted numbers."""
+        said = [f"{name}={value!r}" for name, value in self.settings().items() if value is not None]
+        numbers = {name: self._buffers[name] for name in self.FITTED}
+        said += [f"{name}={float(v):.6g}" for name, v in numbers.items() if v is not None and v.dim() == 0]
+        return ", ".join(said)
+
+
+class StreamFitted(Calibrator):
+    """A calibrator whose fit is a sum over rows, so that a stream does as well as an array."""
+
+    def fit_stream(self, batches_factory: BatchesFactory, *, kind: Kind = "logits") -> Self:
+        """Fit to data that does not fit in memory, in a few passes, with the result of `fit`.
+
+        `batches_factory` is a function; each call gives an iterable of batches (logits, labels) or (logits, labels,
+        sample_weight), always the same ones.
+        """
+        return self._fit_to(FitData.of_stream(batches_factory, kind))
+
+
+def _positive_logits(scores: Tensor, kind: Kind) -> Tensor:
+    """Log-odds of the positive class from its probability or log-probability."""
+    p = scores if kind == "probs" else scores.exp()
+    tiny = torch.finfo(scores.dtype).tiny
+    other = 1 - p if kind == "probs" else -torch.expm1(scores)
+    return torch.log(p.clamp(min=tiny)) - torch.log(other.clamp(min=tiny))

@@ -1,0 +1,76 @@
+"""Calibrators in a row."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from focalcal.calibrators.base import Calibrator, Outcome
+from focalcal.calibrators.data import Block, FitData
+from focalcal.core.inputs import require
+
+
+class Compose(Calibrator):
+    """One calibrator after the other: each is fitted to what those before it make of the logits.
+
+    The criterion is that of the last one. `nn.Sequential` of fitted calibrators computes the same.
+
+    >>> from focalcal import FocalCalibration, TemperatureScaling
+    >>> logits, labels = [[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]], [0, 0, 1]
+    >>> both = Compose(FocalCalibration(1.0), TemperatureScaling()).fit(logits, labels)
+    >>> [round(p, 4) for p in both.predict_probs([[2.0, 0.0]])[0].tolist()]
+    [0.6667, 0.3333]
+    """
+
+    def __init__(self, *calibrators: Calibrator) -> None:
+        super().__init__()
+        require(len(calibrators) >= 1, "calibrators", "needs at least one calibrator", 0)
+        for part in calibrators:
+            require(isinstance(part, Calibrator), "calibrators", "must be calibrators", type(part).__name__)
+        self.parts = cast("list[Calibrator]", nn.ModuleList(calibrators))
+        self.criterion = calibrators[-1].criterion
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether every part is fitted."""
+        return all(part.is_fitted for part in self.parts)
+
+    def settings(self) -> dict[str, Any]:
+        """Nothing of its own."""
+        return {}
+
+    def _fit(self, data: FitData) -> Outcome:
+        for place, part in enumerate(self.parts):
+            part._fit_to(data if place == 0 else _After(data, list(self.parts)[:place]))
+        reports = [part.report_ for part in self.parts]
+        return Outcome(
+            iterations=sum(report.iterations for report in reports),
+            converged=all(report.converged for report in reports),
+            at_boundary=any(report.at_boundary for report in reports),
+        )
+
+    def _log_probs(self, logits: Tensor) -> Tensor:
+        for part in self.parts:
+            logits = part._calibrated(logits).to(logits.dtype)
+        return logits
+
+    def _require_classes(self, num_classes: int) -> None:
+        for part in self.parts:
+            part._require_classes(num_classes)
+
+
+class _After(FitData):
+    """Data as calibrators leave it."""
+
+    def __init__(self, data: FitData, calibrators: list[Calibrator]) -> None:
+        self._data, self._calibrators = data, calibrators
+        self.num_rows, self.mass, self.num_classes = data.num_rows, data.mass, data.num_classes
+
+    def blocks(self):  # type: ignore[no-untyped-def]
+        """The rows, calibrated."""
+        for block in self._data.blocks():
+            logits = block.logits
+            for calibrator in self._calibrators:
+                logits = calibrator._calibrated(logits).to(logits.dtype)
+            yield Block(logits, block.labels, block.weight)

@@ -1,0 +1,107 @@
+"""What calibrators are fitted on: logits and labels, read by blocks of rows as often as a fit asks for them.
+
+Every fit that is a sum over rows is written against `FitData` and so serves an array and a stream alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from focalcal.core.focal import wide_dtype
+from focalcal.core.inputs import ArrayLike, require
+from focalcal.core.predictions import Kind, Predictions
+
+# A function that opens the data anew: each batch is (logits, labels) or (logits, labels, sample_weight).
+BatchesFactory: TypeAlias = Callable[[], Iterable[tuple[Any, ...]]]
+
+_FEWEST_ROWS = 2
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows: logits (n, K) in float32 or float64, labels (n,) and weights (n,) in float64, or None."""
+
+    logits: Tensor
+    labels: Tensor
+    weight: Tensor | None
+
+    def mean_sum(self, column: Tensor) -> float:
+        """The weighted sum of a column (n,) of the rows."""
+        column = column.to(wide_dtype(column.device))
+        return float(column.sum() if self.weight is None else (column * self.weight).sum())
+
+
+class FitData:
+    """Rows to fit on; what they are is checked when they are first read.
+
+    `num_rows` and `mass` (the total weight) are known after the first pass.
+    """
+
+    def __init__(self, parts: Callable[[], Iterable[Predictions]]) -> None:
+        self._parts, self._checked = parts, False
+        self.num_rows, self.mass, self.num_classes = 0, 0.0, 0
+
+    @staticmethod
+    def of_arrays(logits: ArrayLike, labels: ArrayLike, kind: Kind, sample_weight: ArrayLike | None) -> FitData:
+        """One set of arrays."""
+        predictions = Predictions(logits, labels, kind=kind, sample_weight=sample_weight, argument="logits")
+        return FitData(lambda: [predictions])
+
+    @staticmethod
+    def of_stream(batches: BatchesFactory, kind: Kind) -> FitData:
+        """Batches that a function opens anew for each pass."""
+        require(callable(batches), "batches_factory", "must be a function that opens the data anew", type(batches))
+
+        def parts() -> Iterator[Predictions]:
+            for batch in batches():
+                rule = "must give tuples (logits, labels) or (logits, labels, sample_weight)"
+                fine = isinstance(batch, (tuple, list)) and len(batch) in (2, 3)
+                require(fine, "batches_factory", rule, type(batch).__name__)
+                weight = batch[2] if len(batch) == 3 else None
+                # Of one batch all weights may be 0; of all batches they may not.
+                yield Predictions(
+                    batch[0], batch[1], kind=kind, sample_weight=weight, argument="logits", may_be_empty=True
+                )
+
+        return FitData(parts)
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows in order. The first pass checks every value, later ones that the data is still the same."""
+        check, rows, mass = not self._checked, 0, 0.0
+        for predictions in self._parts():
+            self._require_classes(predictions.num_classes)
+            for chunk in predictions.chunks(check=check):
+                weight = None
+                if chunk.weight is not None:
+                    wide = wide_dtype(chunk.scores.device)
+                    weight = torch.from_numpy(chunk.weight).to(chunk.scores.device, wide)
+                rows += len(chunk.scores)
+                mass += len(chunk.scores) if chunk.weight is None else float(chunk.weight.sum())
+                yield Block(logits_of(chunk.scores, predictions.kind), chunk.labels, weight)
+        if check:
+            require(rows >= _FEWEST_ROWS, "logits", f"a fit needs at least {_FEWEST_ROWS} rows", rows)
+            self._checked, self.num_rows, self.mass = True, rows, mass
+        fix = "Pass a function that opens the data anew, not an iterator that can be read once."
+        require(rows == self.num_rows, "batches_factory", f"gave {self.num_rows} rows before", rows, fix)
+
+    def _require_classes(self, num_classes: int) -> None:
+        self.num_classes = self.num_classes or num_classes
+        rule = f"all batches must have the same number of classes, {self.num_classes} so far"
+        require(num_classes == self.num_classes, "logits", rule, num_classes)
+
+
+def logits_of(scores: Tensor, kind: Kind) -> Tensor:
+    """Scores of any kind as finite logits: a probability of 0 becomes the smallest normal number of its precision.
+
+    >>> logits_of(torch.tensor([[0.5, 0.5]]), "probs")
+    tensor([[-0.6931, -0.6931]])
+    """
+    tiny = torch.finfo(scores.dtype).tiny
+    if kind == "probs":
+        return torch.log(scores.clamp(min=tiny))
+    return scores.clamp(min=float(torch.tensor(tiny).log())) if kind == "log_probs" else scores

@@ -1,0 +1,151 @@
+"""Calibrators as small safe files: JSON for numbers, safetensors for arrays; nothing in them is ever run.
+
+A file says its format, its schema version, the method with its settings, the fitted values and the report of the fit,
+and carries a digest of all that, so that a file that was cut or changed is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from focalcal.calibrators.base import Calibrator, FitReport
+from focalcal.calibrators.compose import Compose
+from focalcal.core.files import write_atomically
+from focalcal.core.inputs import require
+from focalcal.errors import FileFormatError, FocalCalError, NotFittedError
+
+FORMAT = "focalcal calibrator"
+SCHEMA_VERSION = 1
+_KEY = "focalcal"  # of the document among the safetensors metadata
+
+
+def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
+    """Write a fitted calibrator; see `Calibrator.save`."""
+    if not calibrator.is_fitted:
+        raise NotFittedError(f"{type(calibrator).__name__}: there is nothing to save before fit.")
+    arrays: dict[str, Tensor] = {}
+    document = {"format": FORMAT, "schema_version": SCHEMA_VERSION, **_describe(calibrator, "", arrays)}
+    document["sha256"] = _digest(document, arrays)
+    suffix = Path(path).suffix.lower()
+    if not arrays:
+        require(suffix != ".safetensors", "path", f"{_name(calibrator)} has no arrays and is saved as .json", str(path))
+        write_atomically(path, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode())
+        return
+    from safetensors.torch import save
+
+    require(suffix != ".json", "path", f"{_name(calibrator)} has arrays and is saved as .safetensors", str(path))
+    write_atomically(path, save(arrays, {_KEY: json.dumps(document, allow_nan=False)}))
+
+
+def load_calibrator(path: str | Path) -> Calibrator:
+    """Read a calibrator that `save` wrote.
+
+    Refuses files of another schema version, files that were cut or changed, and pickles, which are never read.
+
+    >>> import pathlib, tempfile
+    >>> from focalcal import TemperatureScaling
+    >>> fitted = TemperatureScaling().fit([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]], [0, 0, 1])
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "temperature.json"
+    >>> fitted.save(file)
+    >>> round(load_calibrator(file).temperature_, 4)
+    2.8854
+    """
+    content = Path(path).read_bytes()
+    document, arrays = _parse(content, str(path))
+    if document.get("format") != FORMAT:
+        raise FileFormatError(f"{path}: not a focalcal calibrator (its format is {document.get('format')!r}).")
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise FileFormatError(
+            f"{path}: has schema version {version!r}; this focalcal reads version {SCHEMA_VERSION}. "
+            "Install the focalcal that wrote it, or fit and save again."
+        )
+    stated = document.pop("sha256", None)
+    if stated != _digest(document, arrays):
+        raise FileFormatError(f"{path}: was changed or damaged after it was saved: its sha256 does not match.")
+    try:
+        return _build(document, "", arrays)
+    except FocalCalError as error:
+        raise FileFormatError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"{path}: is not a calibrator that focalcal can rebuild ({error}).") from error
+
+
+def _name(calibrator: Calibrator) -> str:
+    return type(calibrator).__name__
+
+
+def _describe(calibrator: Calibrator, prefix: str, arrays: dict[str, Tensor]) -> dict[str, Any]:
+    """The document of a calibrator; its arrays are put into `arrays` under their names with the prefix."""
+    fitted = {}
+    for name in calibrator.FITTED:
+        value = calibrator._value(name).detach().cpu().contiguous()
+        if value.dim() == 0:
+            fitted[name] = value.item()
+        else:
+            arrays[prefix + name] = value
+    state = calibrator.get_extra_state()
+    described = {"method": _name(calibrator), "settings": calibrator.settings(), "fitted": fitted, **state}
+    if isinstance(calibrator, Compose):
+        described["parts"] = [_describe(part, f"{prefix}{i}.", arrays) for i, part in enumerate(calibrator.parts)]
+    return described
+
+
+def _build(document: dict[str, Any], prefix: str, arrays: dict[str, Tensor]) -> Calibrator:
+    from focalcal import calibrators
+
+    method = document["method"]
+    kind = getattr(calibrators, method, None) if method in calibrators.__all__ else None
+    if not (isinstance(kind, type) and issubclass(kind, Calibrator)):
+        raise ValueError(f"unknown method {method!r}")
+    if issubclass(kind, Compose):
+        parts = [_build(part, f"{prefix}{i}.", arrays) for i, part in enumerate(document["parts"])]
+        calibrator: Calibrator = kind(*parts)
+    else:
+        calibrator = kind(**document["settings"])
+    for name in calibrator.FITTED:
+        value = arrays[prefix + name] if prefix + name in arrays else torch.tensor(document["fitted"][name])
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{name} is not finite")
+        calibrator._set(**{name: value})
+    report = document["report"]
+    calibrator.num_classes_ = document["num_classes"]
+    calibrator._report = None if report is None else FitReport(**report)
+    return calibrator
+
+
+def _parse(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The document and the arrays of a file, told apart by their first bytes."""
+    if content[:1] == b"\x80" or content[:2] == b"PK":
+        raise FileFormatError(
+            f"{path}: is a pickle or a torch archive. focalcal never reads those, because they can run any code; "
+            "save with calibrator.save."
+        )
+    try:
+        if content.lstrip()[:1] == b"{":
+            document, arrays = json.loads(content), {}
+        else:
+            from safetensors.torch import load
+
+            arrays = load(content)
+            length = int.from_bytes(content[:8], "little")
+            document = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][_KEY])
+    except Exception as error:  # whatever a broken file makes of a parser
+        raise FileFormatError(f"{path}: is neither complete JSON nor a complete safetensors file ({error}).") from error
+    if not isinstance(document, dict):
+        raise FileFormatError(f"{path}: holds {type(document).__name__}, not a calibrator.")
+    return document, arrays
+
+
+def _digest(document: dict[str, Any], arrays: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True, allow_nan=False).encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {tuple(arrays[name].shape)}".encode())
+        digest.update(arrays[name].numpy().tobytes())
+    return digest.hexdigest()
