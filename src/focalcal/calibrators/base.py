@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+_ROUNDING = 1e-12
+
+
 @dataclass(frozen=True)
 class FitReport:
     """What happened in a fit.
@@ -53,6 +56,7 @@ class Outcome:
     at_boundary: bool = False
     before: float | None = None
     after: float | None = None
+    given: bool = False  # nothing was fitted: the caller gave the values, and no others may come out
 
 
 class Calibrator(nn.Module, ABC):
@@ -72,6 +76,10 @@ class Calibrator(nn.Module, ABC):
 
     def __init__(self) -> None:
         super().__init__()
+        self._reset()
+
+    def _reset(self) -> None:
+        """As before any fit."""
         self.num_classes_: int | None = None
         self._report: FitReport | None = None
         for name in self.FITTED:
@@ -126,23 +134,21 @@ class Calibrator(nn.Module, ABC):
 
     def _fit_to(self, data: FitData) -> Self:
         with torch.no_grad():
-            for name in self.FITTED:  # a fit that fails leaves nothing half-fitted behind
-                self._buffers[name] = None
-            self._report, self.num_classes_ = None, None
+            self._reset()
             try:
                 outcome = self._fit(data)
                 before = self.criterion.of(data) if outcome.before is None else outcome.before
                 after = self.criterion.of(data, self._log_probs) if outcome.after is None else outcome.after
             except BaseException:
-                for name in self.FITTED:
-                    self._buffers[name] = None
+                self._reset()  # nothing half-fitted is left behind
                 raise
-            worse = not after <= before
+            # Rounding may make the raw logits and what is as good as them differ in the last digits.
+            worse = not (outcome.given or after <= before + _ROUNDING * abs(before))
             self.num_classes_ = data.num_classes
             self._report = FitReport(
                 criterion=self.criterion.name,
                 before=before,
-                after=before if worse else after,
+                after=after if outcome.given else before if worse else min(after, before),
                 iterations=outcome.iterations,
                 converged=outcome.converged,
                 at_boundary=outcome.at_boundary,

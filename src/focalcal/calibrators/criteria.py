@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,6 +61,10 @@ class Criterion:
         require(given == (self.name == "focal"), "gamma", rule, f"criterion={self.name!r}, gamma={self.gamma}")
         fine = self.gamma is None or (math.isfinite(self.gamma) and self.gamma >= 0)
         require(fine, "gamma", "must be non-negative and finite", self.gamma)
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments of a calibrator that choose this criterion."""
+        return {"criterion": self.name, "gamma": self.gamma, "num_bins": self.num_bins}
 
     @property
     def smooth(self) -> bool:

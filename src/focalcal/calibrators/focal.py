@@ -1,37 +1,178 @@
-"""The focal calibration map as a calibrator."""
+r"""The focal calibration map as a calibrator, by itself and after a temperature."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from torch import Tensor
 
 from focalcal.calibrators.base import Outcome, StreamFitted
 from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import FitData
+from focalcal.calibrators.search import (
+    GAMMAS,
+    Grid,
+    gammas_of,
+    search_continuous,
+    search_grid,
+    search_line,
+    temperatures_of,
+)
+from focalcal.calibrators.temperature import checked_bounds, plain_grid
 from focalcal.core.focal import wide_dtype
+from focalcal.core.inputs import require
 from focalcal.core.maps import focal_log_probs
+from focalcal.core.temperature import TEMPERATURE_BOUNDS
+
+# What `FocalCalibration` tries for a criterion that is not smooth.
+_FINE_GAMMAS = tuple(round(-0.9 + 0.05 * i, 2) for i in range(119))  # -0.9 to 5
 
 
 class FocalCalibration(StreamFitted):
-    """x"""
+    r"""The focal calibration map: what the true posterior is where focal training gave the softmax.
+
+    $$ p = \Psi^\gamma(\mathrm{softmax}(x)) $$
+
+    where `gamma` is that of the training loss: then there is nothing to fit, and `fit` only reports. With `gamma=None`
+    it is fitted by `criterion` (`"nll"`, `"brier"`, `"focal"` with `loss_gamma`: Newton's method; `"ece"`, `"ada_ece"`,
+    `"smooth_ece"`: -0.9 to 5 in steps of 0.05, or `gammas`). Keeps every predicted class. `focalcal.focal_map` is the
+    same map on probabilities.
+
+    Source: [charoenphakdee2021, Thm. 11 and Sec. 5]; [komisarenko2024, Prop. 4].
+
+    >>> import torch
+    >>> FocalCalibration(1.0).predict_probs(torch.tensor([[1.0, 0.0]], dtype=torch.float64))
+    tensor([[0.8428, 0.1572]], dtype=torch.float64)
+    """
 
     FITTED = ("gamma_",)
     gamma_: float
+    gamma: float | None = None
 
-    def __init__(self, gamma: float | None = None, criterion: str = "nll") -> None:
+    def __init__(
+        self,
+        gamma: float | None = None,
+        criterion: str = "nll",
+        *,
+        loss_gamma: float | None = None,
+        gammas: Sequence[float] | None = None,
+        num_bins: int = 15,
+    ) -> None:
         super().__init__()
-        self.gamma, self.criterion = gamma, Criterion(criterion)
-        if gamma is not None:
-            self._set(gamma_=float(gamma))
+        self.gamma = None if gamma is None else float(gamma)
+        fine = self.gamma is None or (math.isfinite(self.gamma) and self.gamma > -1)
+        require(fine, "gamma", "must be greater than -1 and finite", gamma)
+        self.criterion = Criterion(criterion, loss_gamma, num_bins)
+        self.gammas = None if gammas is None else list(gammas_of(gammas))
+        self._reset()
+
+    def _reset(self) -> None:
+        super()._reset()
+        if self.gamma is not None:
+            self._set(gamma_=self.gamma)
 
     def settings(self) -> dict[str, Any]:
         """The arguments that it was made with."""
-        return {"gamma": self.gamma, "criterion": self.criterion.name}
+        criterion = self.criterion.settings()
+        criterion["loss_gamma"] = criterion.pop("gamma")
+        return {"gamma": self.gamma, **criterion, "gammas": self.gammas}
 
     def _fit(self, data: FitData) -> Outcome:
-        self._set(gamma_=float(self.gamma or 0))
-        return Outcome()
+        if self.gamma is not None:
+            return Outcome(iterations=0, given=True)
+        if self.gammas is None and self.criterion.smooth:
+            best = search_continuous(data, self.criterion, temperature_bounds=(1.0, 1.0))
+        else:
+            best = search_grid(data, self.criterion, self.gammas or _FINE_GAMMAS, [1.0])
+        self._set(gamma_=best.gamma)
+        return Outcome(best.iterations, best.converged, best.at_boundary)
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         return focal_log_probs(logits.to(wide_dtype(logits.device)), self._value("gamma_"))
+
+
+class FocalTemperatureScaling(StreamFitted):
+    r"""Focal temperature scaling: a temperature, then the focal calibration map.
+
+    $$ p = \Psi^{\gamma}(\mathrm{softmax}(x / T)), \qquad (\gamma, T) = \arg\min \text{criterion} $$
+
+    where `search` is
+
+    - `"full"`: every point of `gammas` (those of the paper by default) and `grid` (`"komisarenko2024"` by default);
+      gamma 0 is always among them, so the criterion of the fit is never above that of `TemperatureScaling` on the same
+      grid;
+    - `"line"`: the paper's proposal of 3m points: the best temperatures of gamma 0 and 1 fix a line, along which m more
+      points are tried;
+    - `"continuous"`: Newton's method in $(\gamma, \log T)$ for the smooth criteria (`"nll"`, `"brier"`, `"focal"` with
+      `loss_gamma`), to a stationary point; T inside `bounds`, gamma in -0.95..20.
+
+    Keeps every predicted class.
+
+    Source: [komisarenko2024, Sec. 4.2, 5.1 and 5.2].
+
+    >>> import torch
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> logits = 2 * torch.randn(500, 3, generator=generator)
+    >>> labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator).squeeze(1)  # too sharp
+    >>> scaling = FocalTemperatureScaling("nll", search="continuous").fit(logits, labels)
+    >>> scaling.report_.after < scaling.report_.before
+    True
+    """
+
+    FITTED = ("gamma_", "temperature_")
+    gamma_: float
+    temperature_: float
+
+    def __init__(
+        self,
+        criterion: str = "ada_ece",
+        search: Literal["full", "line", "continuous"] = "full",
+        *,
+        gammas: Sequence[float] | None = None,
+        grid: Grid | None = None,
+        loss_gamma: float | None = None,
+        refine: bool = False,
+        num_bins: int = 15,
+        bounds: tuple[float, float] = TEMPERATURE_BOUNDS,
+    ) -> None:
+        super().__init__()
+        self.criterion = Criterion(criterion, loss_gamma, num_bins)
+        known = ("full", "line", "continuous")
+        require(search in known, "search", f"must be one of {', '.join(known)}", repr(search))
+        smooth = self.criterion.smooth or search != "continuous"
+        fix = "Use search='full' or 'line' for it."
+        require(smooth, "criterion", "search='continuous' needs nll, brier or focal", repr(criterion), fix)
+        self.search, self.grid, self.refine = search, plain_grid(grid), refine
+        self.gammas = None if gammas is None else [float(gamma) for gamma in gammas]
+        self.bounds = checked_bounds(bounds)
+        self._gammas = gammas_of(GAMMAS if gammas is None else gammas)
+        self._temperatures = temperatures_of("komisarenko2024" if grid is None else grid)
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments that it was made with."""
+        criterion = self.criterion.settings()
+        criterion["loss_gamma"] = criterion.pop("gamma")
+        return {
+            **criterion,
+            "search": self.search,
+            "gammas": self.gammas,
+            "grid": self.grid,
+            "refine": self.refine,
+            "bounds": list(self.bounds),
+        }
+
+    def _fit(self, data: FitData) -> Outcome:
+        if self.search == "continuous":
+            best = search_continuous(data, self.criterion, temperature_bounds=self.bounds)
+        elif self.search == "line":
+            best = search_line(data, self.criterion, self._gammas, self._temperatures)
+        else:
+            best = search_grid(data, self.criterion, self._gammas, self._temperatures, refine=self.refine)
+        self._set(gamma_=best.gamma, temperature_=best.temperature)
+        return Outcome(best.iterations, best.converged, best.at_boundary)
+
+    def _log_probs(self, logits: Tensor) -> Tensor:
+        wide = logits.to(wide_dtype(logits.device))
+        return focal_log_probs(wide / self._value("temperature_"), self._value("gamma_"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -11,29 +12,91 @@ from focalcal.calibrators.base import Outcome, StreamFitted
 from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import FitData
 from focalcal.calibrators.nll import fit_nll_temperature
+from focalcal.calibrators.search import Grid, search_continuous, search_grid, temperatures_of
 from focalcal.core.inputs import require
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 
 
 class TemperatureScaling(StreamFitted):
-    """x"""
+    r"""Temperature scaling: softens or sharpens all predictions alike, and keeps every predicted class.
+
+    $$ p = \mathrm{softmax}(x / T), \qquad T = \arg\min_T \text{criterion} $$
+
+    where `criterion` is
+
+    - `"nll"`, `"brier"` or `"focal"` (with `gamma`, the loss of training: TS_FL of charoenphakdee2021): smooth, solved
+      by Newton's method in $\log(1/T)$ inside `bounds`, to the last digits;
+    - `"ece"`, `"ada_ece"` (of `num_bins`) or `"smooth_ece"`: not smooth, so every temperature of `grid` is tried:
+      `"mukhoti2020"` (0.1 to 10 in steps of 0.1, the default), `"komisarenko2024"` (0.01 to 5 in steps of 0.01) or your
+      own. With `refine`, ever finer steps around the best one follow.
+
+    A `grid` given to a smooth criterion is scanned as well. Ties go to the temperature nearest to 1.
+
+    Source: [guo2017, Eq. 9]; [mukhoti2020, Sec. 5.1]; [komisarenko2024, Sec. 5.1]; [charoenphakdee2021, Sec. 6].
+
+    >>> scaling = TemperatureScaling().fit([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]], [0, 0, 1])
+    >>> round(scaling.temperature_, 4)  # 2 of 3 right: 2 / log 2
+    2.8854
+    """
 
     FITTED = ("temperature_",)
     temperature_: float
 
-    def __init__(self, criterion: str = "nll", *, bounds: tuple[float, float] = TEMPERATURE_BOUNDS) -> None:
+    def __init__(
+        self,
+        criterion: str = "nll",
+        *,
+        gamma: float | None = None,
+        grid: Grid | None = None,
+        refine: bool = False,
+        num_bins: int = 15,
+        bounds: tuple[float, float] = TEMPERATURE_BOUNDS,
+    ) -> None:
         super().__init__()
-        self.criterion, self.bounds = Criterion(criterion), (float(bounds[0]), float(bounds[1]))
-        require(0 < self.bounds[0] < self.bounds[1], "bounds", "must be 0 < lower < upper", bounds)
+        self.criterion = Criterion(criterion, gamma, num_bins)
+        self.grid, self.refine, self.bounds = plain_grid(grid), refine, checked_bounds(bounds)
+        self._temperatures = None
+        if grid is not None or not self.criterion.smooth:
+            self._temperatures = temperatures_of("mukhoti2020" if grid is None else grid)
+        scans = self._temperatures is not None
+        require(scans or not refine, "refine", "belongs to a grid", f"criterion={criterion!r} without a grid")
 
     def settings(self) -> dict[str, Any]:
         """The arguments that it was made with."""
-        return {"criterion": self.criterion.name, "bounds": list(self.bounds)}
+        return {
+            **self.criterion.settings(),
+            "grid": self.grid,
+            "refine": self.refine,
+            "bounds": list(self.bounds),
+        }
 
     def _fit(self, data: FitData) -> Outcome:
-        solved, before = fit_nll_temperature(data, self.bounds)
-        self._set(temperature_=solved.temperature)
-        return Outcome(solved.passes, solved.converged, solved.at_boundary, before, min(solved.nll, before))
+        if self._temperatures is None and self.criterion.name == "nll":
+            solved, before = fit_nll_temperature(data, self.bounds)
+            self._set(temperature_=solved.temperature)
+            return Outcome(solved.passes, solved.converged, solved.at_boundary, before, min(solved.nll, before))
+        if self._temperatures is None:
+            best = search_continuous(data, self.criterion, gamma_bounds=(0.0, 0.0), temperature_bounds=self.bounds)
+        else:
+            best = search_grid(data, self.criterion, [0.0], self._temperatures, refine=self.refine)
+        self._set(temperature_=best.temperature)
+        return Outcome(best.iterations, best.converged, best.at_boundary)
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         return torch.log_softmax(logits / self._value("temperature_").to(logits.dtype), 1)
+
+
+def plain_grid(grid: Grid | None) -> str | list[float] | None:
+    """A grid as a file keeps it."""
+    return grid if grid is None or isinstance(grid, str) else [float(value) for value in grid]
+
+
+def checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Bounds of the temperature, refused unless 0 < lower < upper.
+
+    >>> checked_bounds((0.1, 10))
+    (0.1, 10.0)
+    """
+    lower, upper = (float(bound) for bound in bounds)
+    require(0 < lower < upper and math.isfinite(upper), "bounds", "must be 0 < lower < upper", tuple(bounds))
+    return lower, upper

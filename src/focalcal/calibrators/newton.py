@@ -1,0 +1,206 @@
+r"""Smooth criteria of the focal temperature family, with their derivatives, and the minimum by Newton's method.
+
+The family in $\theta = (\gamma, u)$, $u = \log(1/T)$: let $z_j$ be the log-odds of class j in $\mathrm{softmax}(e^u x)$
+and $\ell_j = \log h(z_j)$ as in `focalcal.core.maps`. With $v = \sigma(z)$, $w = 1 - v$, $r = -v \log v / w$ and
+$D = 1 + \gamma r$,
+
+$$ \ell_z = w + \gamma v - \gamma \frac{r - v}{D}, \quad \ell_\gamma = -\log w - \frac{r}{D}, \quad
+   \ell_{z\gamma} = v - \frac{r - v}{D^2}, \quad \ell_{\gamma\gamma} = \frac{r^2}{D^2}, $$
+$$ \ell_{zz} = (\gamma - 1) v w - \gamma \frac{r - v - v w}{D} + \gamma^2 \frac{(r - v)^2}{D^2} $$
+
+because $r' = r - v$. In u, with $m_{-j}$ and $s_{-j}$ the mean and variance of x under the other classes' shares,
+
+$$ z_u = e^u (x_j - m_{-j}), \qquad z_{uu} = z_u - e^{2u} s_{-j} $$
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.calibrators.criteria import Criterion
+from focalcal.calibrators.data import Block, FitData
+from focalcal.core.focal import wide_dtype
+from focalcal.core.ranking import Array
+from focalcal.core.rows import all_log_odds
+
+GAMMA_BOUNDS = (-0.95, 20.0)
+# From these log-odds on r - v loses digits; w/2 - w^2/6 is right to 1e-11 there.
+_SERIES = 12.0
+_SURE = 40.0
+_MAX_PASSES = 60
+_GRADIENT = 1e-10
+_STEP = 1e-9
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """The mean of a criterion at a point, its gradient (2,) and its Hessian (2, 2) in (gamma, log 1/T)."""
+
+    value: float
+    gradient: Array
+    hessian: Array
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Where Newton's method ended."""
+
+    gamma: float
+    temperature: float
+    value: float
+    passes: int
+    converged: bool
+    at_boundary: bool
+
+
+# The pairs of parameters of which there are second derivatives: gamma gamma, gamma u, u u.
+_PAIRS = ((0, 0), (0, 1), (1, 1))
+
+
+def criterion_derivatives(data: FitData, criterion: Criterion, gamma: float, log_inverse: float) -> Derivatives:
+    """A smooth criterion of the family at a point, with its derivatives, in one pass over the rows."""
+    sums = np.zeros(6)
+    for block in data.blocks():
+        columns = _block_derivatives(block, criterion, gamma, log_inverse)
+        sums += [block.mean_sum(column) for column in columns]
+    value, by_gamma, by_u, gg, gu, uu = (sums / data.mass).tolist()
+    return Derivatives(value, np.array([by_gamma, by_u]), np.array([[gg, gu], [gu, uu]]))
+
+
+def _block_derivatives(block: Block, criterion: Criterion, gamma: float, log_inverse: float) -> list[Tensor]:
+    """Value, two first and three second derivatives of each row (n,)."""
+    x = block.logits.to(wide_dtype(block.logits.device))
+    values, first, second = _family_derivatives(x - x.amax(1, keepdim=True), gamma, math.exp(log_inverse))
+    log_p = torch.log_softmax(values, 1)
+    p, label = torch.exp(log_p), block.labels.unsqueeze(1)
+
+    def mean(column: Tensor) -> Tensor:
+        return (p * column).sum(1, keepdim=True)
+
+    means = [mean(column) for column in first]
+    about = [column - middle for column, middle in zip(first, means, strict=True)]  # of log p, like the next
+    second = [column - mean(column) - mean(about[a] * about[b]) for column, (a, b) in zip(second, _PAIRS, strict=True)]
+    if criterion.name == "brier":
+        return _brier(p, label, about, second)
+    of_label = [column.gather(1, label).squeeze(1) for column in (log_p, *about, *second)]
+    nll, *rest = (-column for column in of_label)
+    return [nll, *rest] if criterion.gamma is None else _focal(nll, rest, criterion.gamma)
+
+
+def _brier(p: Tensor, label: Tensor, first: list[Tensor], second: list[Tensor]) -> list[Tensor]:
+    """|p - e_y|^2 and derivatives, from those of log p."""
+    error = p.scatter_add(1, label, -torch.ones_like(p[:, :1]))
+    columns = [error.square().sum(1)]
+    columns += [2 * (error * p * column).sum(1) for column in first]
+    for column, (a, b) in zip(second, _PAIRS, strict=True):
+        columns.append(2 * (p * first[a] * first[b] * (p + error) + error * p * column).sum(1))
+    return columns
+
+
+def _focal(nll: Tensor, derivatives: list[Tensor], gamma: float) -> list[Tensor]:
+    r"""$(1-p)^\gamma (-\log p)$ and derivatives, from those of the NLL $n = -\log p$.
+
+    As a function of n it is $F = w^\gamma n$ with $w = 1 - e^{-n}$ and $w' = 1 - w$, so
+    $F' = w^\gamma + \gamma n w^{\gamma-1} (1 - w)$ and
+    $F'' = \gamma w^{\gamma-1} (1-w) (2 - n) + \gamma (\gamma-1) n w^{\gamma-2} (1-w)^2$.
+    """
+    w = -torch.expm1(-nll)
+    safe = w.clamp(min=1e-150)
+    power, p = torch.pow(w, gamma), 1 - w
+    ratio = nll / safe  # tends to 1
+    slope = power * (1 + gamma * ratio * p)
+    bend = gamma * power / safe * p * ((2 - nll) + (gamma - 1) * ratio * p)
+    bend = torch.where(w > 1e-100, bend, torch.zeros_like(bend))  # the NLL's own derivatives vanish there, squared
+    first, second = derivatives[:2], derivatives[2:]
+    columns = [power * nll, *(slope * column for column in first)]
+    columns += [slope * column + bend * first[a] * first[b] for column, (a, b) in zip(second, _PAIRS, strict=True)]
+    return columns
+
+
+def _family_derivatives(x: Tensor, gamma: float, inverse: float) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """log h of all classes (n, K), its first derivatives by gamma and u, and the second ones, as in the module."""
+    z = all_log_odds(inverse * x)
+    v, w = torch.sigmoid(z), torch.sigmoid(-z)
+    minus_log_v = torch.nn.functional.softplus(-z, threshold=50.0)
+    minus_log_w = torch.nn.functional.softplus(z, threshold=50.0)
+    r = torch.where(v > 0, v * minus_log_v / w.clamp(min=1e-300), 0.0)
+    r = torch.where(z > _SURE, 1.0, r)
+    ahead = torch.where(z > _SERIES, w / 2 - w * w / 6, r - v)  # r - v
+    d = 1 + gamma * r
+    value = gamma * minus_log_w - minus_log_v - torch.log1p(gamma * r)
+    by_z = w + gamma * v - gamma * ahead / d
+    by_gamma = minus_log_w - r / d
+    zz = (gamma - 1) * v * w - gamma * (ahead - v * w) / d + (gamma * ahead / d) ** 2
+    z_gamma = v - ahead / (d * d)
+    z_u, z_uu = _log_odds_derivatives(x, inverse)
+    return value, [by_gamma, by_z * z_u], [(r / d) ** 2, z_gamma * z_u, zz * z_u**2 + by_z * z_uu]
+
+
+def _log_odds_derivatives(x: Tensor, inverse: float) -> tuple[Tensor, Tensor]:
+    """z_u and z_uu of each class: from the mean and the variance of the logits under the other classes' shares."""
+    top = x.argmax(1, keepdim=True)
+    share = torch.exp(inverse * x)  # 1 at the top, where x is 0
+    left = share.sum(1, keepdim=True) - share
+    mean = ((share * x).sum(1, keepdim=True) - share * x) / left
+    square = ((share * x * x).sum(1, keepdim=True) - share * x * x) / left
+    variance = square - mean * mean
+    # Of the largest class the others may all underflow: their shares among themselves do not.
+    others = torch.softmax((inverse * x).scatter(1, top, -math.inf), 1)
+    mean_top = (others * x).sum(1, keepdim=True)
+    variance_top = (others * (x - mean_top) ** 2).sum(1, keepdim=True)
+    mean, variance = mean.scatter(1, top, mean_top), variance.scatter(1, top, variance_top)
+    z_u = inverse * (x - mean)
+    return z_u, z_u - inverse * inverse * variance
+
+
+def minimize(
+    read: Callable[[float, float], Derivatives],
+    start: tuple[float, float],
+    *,
+    gamma_bounds: tuple[float, float] = GAMMA_BOUNDS,
+    temperature_bounds: tuple[float, float],
+) -> Minimum:
+    """A stationary point of a criterion from `start` (gamma, T), by Newton's method in a trust region and a box.
+
+    `read` gives the derivatives at (gamma, log 1/T). A parameter whose bounds are equal is fixed. The criterion never
+    rises from the start on.
+    """
+    low = np.array([gamma_bounds[0], -math.log(temperature_bounds[1])])
+    high = np.array([gamma_bounds[1], -math.log(temperature_bounds[0])])
+    point = np.clip([start[0], -math.log(start[1])], low, high)
+    here, radius, converged, passes = read(*point), 1.0, False, 1
+    while passes < _MAX_PASSES and not converged:
+        free = (high > low) & ~((point <= low) & (here.gradient > 0)) & ~((point >= high) & (here.gradient < 0))
+        if np.abs(np.where(free, here.gradient, 0.0)).max() <= _GRADIENT:
+            converged = True
+            break
+        step = _newton_step(here, free, radius)
+        there_point = np.clip(point + step, low, high)
+        step = there_point - point
+        there, passes = read(*there_point), passes + 1
+        if there.value <= here.value + 1e-4 * min(float(here.gradient @ step), 0.0) + 1e-15 * abs(here.value):
+            point, here = there_point, there
+            radius = max(radius, 2 * float(np.abs(step).max()))
+        else:
+            radius = float(np.abs(step).max()) / 4
+        converged = bool(np.abs(step).max() <= _STEP)
+    at_boundary = bool((((point <= low) | (point >= high)) & (high > low)).any())
+    return Minimum(float(point[0]), math.exp(-point[1]), here.value, passes, converged, at_boundary)
+
+
+def _newton_step(here: Derivatives, free: Array, radius: float) -> Array:
+    """Downhill along each free axis of the Hessian, as far as its bend says and at most the radius."""
+    places = np.flatnonzero(free)
+    bends, axes = np.linalg.eigh(here.hessian[np.ix_(places, places)])
+    along = axes.T @ here.gradient[places]
+    bends = np.maximum(np.abs(bends), 1e-12)
+    step = np.zeros(2)
+    step[places] = -(axes @ (along / bends))
+    length = float(np.abs(step).max())
+    return step * min(1.0, radius / length) if length > 0 else step

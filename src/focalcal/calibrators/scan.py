@@ -1,0 +1,372 @@
+r"""Scans of the focal temperature family: a criterion at every point (gamma, T) of a grid.
+
+$$ p = \Psi^\gamma(\mathrm{softmax}(x / T)), \qquad p_j = h(q_j) / \sum_l h(q_l) $$
+
+Temperature scaling is the column gamma = 0, focal calibration the row T = 1. A point costs little, because
+
+- of a row only the distances to its largest logit matter, and their order does not depend on T: the few largest classes
+  are found once;
+- $h(q)/q$ is a smooth function of $q$ and $q \log q$. With the m largest classes aside, the others have q at most
+  1 / (m + 1), where a polynomial with ten terms is right to 1e-6. Its ten sums over the classes serve all gammas of one
+  T, and an error that is too large for a gamma is noticed when the polynomial is fitted: that gamma is computed class
+  by class;
+- an ECE, of whatever kind, is at least the distance of mean confidence and accuracy. Where that alone exceeds the best
+  value so far, nothing needs to be sorted. For gamma = 0 the mean confidence falls with T, so that whole stretches
+  of temperatures are left out.
+
+The scan runs in float32, right to 3e-6; whatever comes that close to the best is computed again in float64.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.calibrators.criteria import Criterion
+from focalcal.calibrators.data import Block, FitData
+from focalcal.core.focal import wide_dtype
+from focalcal.core.maps import focal_log_probs
+from focalcal.core.ranking import Array
+
+# Classes of a row that are computed one by one, if it has more than twice as many.
+_TOP = 8
+# What the scan may be off by: the polynomial's error and float32.
+_SURE = 3e-6
+_POLYNOMIAL = 1e-6
+# The degree of the polynomial in q and q log q.
+_DEGREE = 3
+# Values of the logits up to which prepared rows are kept; beyond, they are prepared anew for each temperature.
+_KEPT = 1 << 24
+# Every so-many-th temperature is looked at first, for a value to beat.
+_STRIDE = 16
+# Of points that cannot be told apart from the best, so many are computed exactly, those nearest to T = 1 first.
+_EXACT = 48
+_NO_CLASS = -1e30
+# So few gammas are computed class by class.
+_FEW_GAMMAS = 2
+# Gammas that are worked on together.
+_TOGETHER = 16
+
+Point: TypeAlias = tuple[float, float]  # (gamma, T)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best point of a scan, its criterion (exact), and whether it lies at an end of the temperatures or gammas."""
+
+    gamma: float
+    temperature: float
+    value: float
+    points: int
+    at_boundary: bool
+
+
+def scan_grid(data: FitData, criterion: Criterion, gammas: Sequence[float], temperatures: Sequence[float]) -> Found:
+    """The best point of a full grid; ties go to the point nearest to T = 1."""
+    ordered, some = sorted(set(gammas)), range(0, len(set(gammas)), _TOGETHER)
+    lines = [(t, tuple(ordered[first : first + _TOGETHER])) for t in sorted(set(temperatures)) for first in some]
+    found = scan_lines(data, criterion, lines)
+    at_end = _at_end(found.temperature, temperatures) or _at_end(found.gamma, gammas)
+    return replace(found, at_boundary=at_end)
+
+
+def _at_end(value: float, values: Sequence[float]) -> bool:
+    return min(values) < max(values) and value in (min(values), max(values))
+
+
+def scan_lines(data: FitData, criterion: Criterion, lines: Sequence[tuple[float, tuple[float, ...]]]) -> Found:
+    """The best of points given as temperatures with some gammas each."""
+    values = _smooth_values(data, criterion, lines) if criterion.smooth else _gap_values(data, criterion, lines)
+    points = [(gamma, temperature) for temperature, gammas in lines for gamma in gammas]
+    flat = np.concatenate(values)
+    limit = flat.min() + 2 * _SURE * max(1.0, abs(float(flat.min())))
+    close = sorted((_distance(point), point) for point, value in zip(points, flat, strict=True) if value <= limit)
+    if len(close) > _EXACT:  # a plateau, or a crowd: the best of the approximate values are still among them
+        best = np.argsort(flat, kind="stable")[: _EXACT // 2]
+        close = sorted({*close[: _EXACT // 2], *((_distance(points[i]), points[i]) for i in best)})
+    exact = [(criterion.of(data, focal_temperature_map(*point)), distance, point) for distance, point in close]
+    least = min(value for value, _, _ in exact)
+    # Equal up to the rounding of sums in another order.
+    value, _, (gamma, temperature) = min(
+        (entry for entry in exact if entry[0] <= least + 1e-12 * max(1.0, abs(least))), key=lambda entry: entry[1]
+    )
+    return Found(gamma, temperature, value, len(points), False)
+
+
+def _distance(point: Point) -> tuple[float, float]:
+    """How far a point is from the identity: in log T first, then in gamma."""
+    gamma, temperature = point
+    return round(abs(math.log(temperature)), 12), abs(gamma)
+
+
+def focal_temperature_map(gamma: float, temperature: float) -> Any:
+    """The map of logits (n, K) to log-probabilities, in float64 unless gamma is 0 and the logits are in float32."""
+
+    def apply(logits: Tensor) -> Tensor:
+        if gamma == 0:
+            return logits / temperature
+        wide = logits.to(wide_dtype(logits.device))
+        return focal_log_probs(wide / temperature, torch.tensor(gamma, dtype=wide.dtype, device=wide.device))
+
+    return apply
+
+
+# ---------------------------------------------------------------------- rows, prepared
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Rows as distances to their largest logit, float32: (m, n) of the largest classes, (n, C) of the others.
+
+    Others may hold places of classes that are among the largest: their distance is `_NO_CLASS`.
+    """
+
+    top: Tensor
+    others: Tensor
+    label: Tensor
+    correct: Tensor
+    weight: Tensor | None
+
+
+def _prepare(block: Block) -> _Prepared:
+    ordered, place = block.logits.topk(_count_top(block.logits.shape[1]), dim=1)
+    first = ordered[:, :1]
+    others = (block.logits - first).float()
+    others = others.scatter_(1, place, _NO_CLASS) if others.shape[1] > place.shape[1] else others[:, :0]
+    label = block.logits.gather(1, block.labels.unsqueeze(1)) - first
+    correct = place[:, 0] == block.labels
+    return _Prepared(
+        (ordered - first).t().float().contiguous(), others, label.squeeze(1).float(), correct, block.weight
+    )
+
+
+def _count_top(num_classes: int) -> int:
+    return _TOP if num_classes > 2 * _TOP else num_classes
+
+
+class _Rows:
+    """All rows, prepared: once if there is room, else for each temperature anew."""
+
+    def __init__(self, data: FitData) -> None:
+        self._data, values = data, 0
+        self._kept: list[_Prepared] = []
+        for block in data.blocks():
+            values += block.logits.numel()
+            self._kept = [*self._kept, _prepare(block)] if values <= _KEPT else []
+
+    def __iter__(self) -> Iterator[_Prepared]:
+        return iter(self._kept) if self._kept else (_prepare(block) for block in self._data.blocks())
+
+
+# ---------------------------------------------------------------------- the family at one temperature
+
+
+@dataclass(frozen=True)
+class _Family:
+    """What criteria need of rows at one T, for G gammas: (G, n) each.
+
+    All of h is relative to (1 - q)^-gamma of the largest class, which overflows where that class is all but sure.
+    """
+
+    top: Tensor  # h of the largest class
+    total: Tensor  # sum of h
+    squares: Tensor  # sum of h squared, if asked for; in float64, for the range
+    log_label: Tensor  # log h of the label, if asked for
+
+
+def _family(
+    rows: _Prepared, temperature: float, gammas: tuple[float, ...], *, label: bool = False, squared: bool = False
+) -> _Family:
+    inverse = 1 / temperature
+    log_q = rows.others * inverse
+    q = torch.exp(log_q)
+    exp_top = torch.exp(rows.top * inverse)
+    rest = exp_top[1:].sum(0) + q.sum(1)
+    whole = 1 + rest
+    log_whole = torch.log1p(rest)
+    not_first = (rest / whole).clamp_(min=1e-37)
+    log_not_first = torch.log(not_first)
+    gamma = torch.tensor(gammas, device=q.device).view(-1, 1, 1)
+
+    q_top = exp_top.div_(whole)
+    not_top = 1 - q_top
+    not_top[0] = not_first  # 1 - q would cancel
+    h_top = _h(q_top, rows.top * inverse - log_whole, not_top, log_not_first, gamma)  # (G, m, n)
+    wide = wide_dtype(q.device)
+    total, squares = h_top.sum(1), h_top.to(wide).square().sum(1) if squared else h_top
+    if rows.others.shape[1]:
+        q.div_(whole.unsqueeze(1))
+        log_q.sub_(log_whole.unsqueeze(1))
+        linear, square, exact = _polynomials(gammas)
+        for g in exact:  # class by class, where the polynomial would not be right
+            h = _h(q, log_q, 1 - q, log_not_first.unsqueeze(1), gamma[g])
+            total[g] += h.sum(1)
+            if squared:
+                squares[g] += h.to(wide).square().sum(1)
+        degree = _DEGREE if len(exact) < np.count_nonzero(gammas) else 1  # without gamma h is q, and h^2 is q^2
+        sums, scale = _monomial_sums(q, log_q, degree), torch.exp(gamma[:, 0] * log_not_first)
+        total.addcmul_(linear[:, : len(sums)].to(sums) @ sums, scale)
+        if squared:
+            squares += (square[:, : len(sums)].to(sums) @ sums) * scale.to(wide).square()
+    log_label = _log_h_label(rows, inverse, log_whole, not_first, gamma[:, 0]) if label else log_whole
+    return _Family(h_top[:, 0], total, squares, log_label)
+
+
+def _h(q: Tensor, log_q: Tensor, not_q: Tensor, log_not_first: Tensor, gamma: Tensor) -> Tensor:
+    """h = q (1 - q)^-gamma / (1 + gamma r) for gammas (G, 1, 1), relative to (1 - q)^-gamma of the largest class."""
+    r = (q * log_q).neg_().div_(not_q)
+    h = torch.exp((torch.log(not_q) - log_not_first) * -gamma).mul_(q)
+    return h.div_((gamma * r).add_(1))
+
+
+def _log_h_label(rows: _Prepared, inverse: float, log_whole: Tensor, not_first: Tensor, gamma: Tensor) -> Tensor:
+    log_q = rows.label * inverse - log_whole
+    q = torch.exp(log_q)
+    not_q = torch.where(rows.correct, not_first, 1 - q)
+    r = -q * log_q / not_q
+    return log_q - gamma * (torch.log(not_q) - torch.log(not_first)) - torch.log1p(gamma * r)
+
+
+def _monomial_sums(q: Tensor, log_q: Tensor, degree: int) -> Tensor:
+    """Sums over classes of q times each monomial q^a (q log q)^b up to the degree, in the order of `_monomials`."""
+    tilted, column, sums = log_q.mul_(q), q.clone(), []  # q log q
+    for power in range(degree + 1):  # column is q (q log q)^power
+        if power:
+            column.mul_(tilted)
+        sums.append([column.sum(1)])
+        product = column
+        for step in range(degree - power):
+            product = product * q if step == 0 else product.mul_(q)
+            sums[-1].append(product.sum(1))
+    return torch.stack([sums[b][total - b] for total in range(degree + 1) for b in range(total + 1)])
+
+
+def _monomials(q: Array) -> Array:
+    """The monomials (n, 10) by total degree, so that those of a lower degree come first."""
+    tilted = q * np.log(q)
+    return np.stack([q ** (total - b) * tilted**b for total in range(_DEGREE + 1) for b in range(total + 1)], 1)
+
+
+def _polynomials(gammas: tuple[float, ...]) -> tuple[Tensor, Tensor, list[int]]:
+    """Coefficients (G, 10) of h/q and of h^2/q in the monomials for q up to 1 / (m + 1); and which gammas need more."""
+    q, monomials, solve = _least_squares()
+    gamma = np.array(gammas)[:, None]
+    ratio = np.exp(-gamma * np.log1p(-q)) / (1 - gamma * q * np.log(q) / (1 - q))
+    linear, square = ratio[:, ::2] @ solve, (q * ratio**2)[:, ::2] @ solve
+    # On all points, half of which the coefficients have not seen.
+    error = np.abs(np.stack([linear @ monomials - ratio, square @ monomials - q * ratio**2])).max((0, 2))
+    plain, exact = np.flatnonzero(gamma == 0), np.flatnonzero(error > _POLYNOMIAL)
+    if np.count_nonzero(gamma) <= _FEW_GAMMAS:  # then ten sums cost more than they save
+        exact = np.flatnonzero(gamma)
+    linear[plain], square[plain] = np.eye(len(solve.T))[:2]  # exactly 1 and q
+    linear[exact] = square[exact] = 0
+    return torch.from_numpy(linear), torch.from_numpy(square), exact.tolist()
+
+
+@lru_cache(maxsize=1)
+def _least_squares() -> tuple[Array, Array, Array]:
+    """Points q, the monomials (10, n) there, and what gives their coefficients from the values at every other point.
+
+    The points crowd at both ends like the zeros of Chebyshev polynomials, where least squares comes near to the least
+    largest error; the third power also crowds them at 0, where q log q is steep.
+    """
+    angle = np.pi * (np.arange(401) + 0.5) / 401
+    q = ((1 - np.cos(angle)) / 2) ** 3 / (_TOP + 1)
+    monomials = _monomials(q).T
+    size = np.abs(monomials).max(1, keepdims=True)
+    return q, monomials, np.linalg.pinv(monomials[:, ::2] / size, rcond=1e-14) / size.T
+
+
+# ---------------------------------------------------------------------- criteria at all points
+
+
+def _smooth_values(
+    data: FitData, criterion: Criterion, lines: Sequence[tuple[float, tuple[float, ...]]]
+) -> list[Array]:
+    """Means over rows, in one pass: all temperatures go over a block while it is in the cache."""
+    sums = [np.zeros(len(gammas)) for _, gammas in lines]
+    for block in data.blocks():
+        rows = _prepare(block)
+        for place, (temperature, gammas) in enumerate(lines):
+            family = _family(rows, temperature, gammas, label=True, squared=criterion.name == "brier")
+            column = _column(family, criterion)
+            weighted = column.sum(1, dtype=torch.float64) if rows.weight is None else column.double() @ rows.weight
+            sums[place] += weighted.cpu().numpy()
+    return [total / data.mass for total in sums]
+
+
+def _column(family: _Family, criterion: Criterion) -> Tensor:
+    if criterion.name == "brier":
+        p = torch.exp(family.log_label) / family.total
+        return family.squares / family.total.to(family.squares.dtype).square() - 2 * p + 1
+    nll = torch.log(family.total) - family.log_label
+    return nll if criterion.gamma is None else torch.pow(-torch.expm1(-nll), criterion.gamma) * nll
+
+
+def _gap_values(data: FitData, criterion: Criterion, lines: Sequence[tuple[float, tuple[float, ...]]]) -> list[Array]:
+    """Values of a criterion of confidence and correctness; infinity where it cannot be the least."""
+    seen = _Seen(data, criterion, lines)
+    by_temperature = all(earlier[0] < later[0] for earlier, later in itertools.pairwise(lines))
+    if by_temperature and all(gammas == (0.0,) for _, gammas in lines):
+        seen.halve(0, len(lines) - 1)
+    else:  # some temperatures first, for a value to beat
+        for place in (*range(0, len(lines), _STRIDE), *range(len(lines))):
+            seen.visit(place)
+    return seen.values
+
+
+class _Seen:
+    """What is known of a criterion along the temperatures."""
+
+    def __init__(self, data: FitData, criterion: Criterion, lines: Sequence[tuple[float, tuple[float, ...]]]) -> None:
+        self._criterion, self._lines, self._rows = criterion, lines, _Rows(data)
+        correct, weight = zip(*((part.correct, _weight_of(part)) for part in self._rows), strict=True)
+        self._correct, weights = torch.cat(correct).cpu().numpy(), np.concatenate(weight)
+        self._weight = None if (weights == 1).all() else weights
+        self._share = (weights / weights.sum()).astype(np.float32)
+        self._accuracy = float(self._share @ self._correct)
+        self.values = [np.full(len(gammas), math.inf) for _, gammas in lines]
+        self._best = math.inf
+        self._surplus: dict[int, Array] = {}
+
+    def visit(self, place: int) -> Array:
+        """Mean confidence minus accuracy of each gamma at a temperature; the criterion where that is small enough."""
+        if place not in self._surplus:
+            confidence = _confidences(self._rows, *self._lines[place])
+            surplus = confidence @ self._share - self._accuracy
+            for g in np.argsort(np.abs(surplus)):
+                if abs(surplus[g]) > self._best + 4 * _SURE:
+                    break
+                self.values[place][g] = self._criterion.of_confidences(confidence[g], self._correct, self._weight)
+                self._best = min(self._best, self.values[place][g])
+            self._surplus[place] = surplus
+        return self._surplus[place]
+
+    def halve(self, first: int, last: int) -> None:
+        """Visit the temperatures between two places that may matter, given that the confidence falls with T."""
+        high, low = float(self.visit(first)[0]), float(self.visit(last)[0])
+        if last - first < 2 or max(low, -high) > self._best + 4 * _SURE:
+            return
+        # The half in which confidence and accuracy meet comes first: it has the values to beat.
+        middle = (first + last) // 2
+        halves = [(first, middle), (middle, last)]
+        for half in halves if float(self.visit(middle)[0]) < 0 else reversed(halves):
+            self.halve(*half)
+
+
+def _confidences(rows: _Rows, temperature: float, gammas: tuple[float, ...]) -> Array:
+    """The confidence of each row (G, N)."""
+    families = (_family(part, temperature, gammas) for part in rows)
+    return np.asarray(torch.cat([(family.top / family.total).clamp_(max=1.0) for family in families], 1).cpu().numpy())
+
+
+def _weight_of(part: _Prepared) -> Array:
+    return np.ones(len(part.label)) if part.weight is None else part.weight.cpu().numpy()
