@@ -15,11 +15,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from focalcal import calibrators, metrics, papers
     from focalcal.calibrators import (
+        BayesianBinning,
+        BetaCalibration,
         Calibrator,
         Compose,
+        DirichletCalibration,
+        EnsembleTemperatureScaling,
         FitReport,
         FocalCalibration,
+        FocalTemperatureScaling,
+        HistogramBinning,
+        Identity,
+        IsotonicCalibration,
+        MatrixScaling,
+        PlattScaling,
+        SplineCalibration,
         TemperatureScaling,
+        VectorScaling,
         load_calibrator,
     )
     from focalcal.core.focal import confidence_thresholds, gamma_star, gradient_ratio
@@ -54,32 +66,46 @@ if TYPE_CHECKING:
         sigmoid_focal_loss,
     )
     from focalcal.metrics import Evaluation, bootstrap, compare, evaluate
+    from focalcal.select import Selection, select_calibrator
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "AdaFocalLoss",
+    "BayesianBinning",
+    "BetaCalibration",
     "BinaryFocalLoss",
     "BrierLoss",
     "CalFocalLoss",
     "Calibrator",
     "Compose",
+    "DirichletCalibration",
+    "EnsembleTemperatureScaling",
     "Evaluation",
     "FileFormatError",
     "FitReport",
     "FocalCalError",
     "FocalCalibration",
     "FocalLoss",
+    "FocalTemperatureScaling",
+    "HistogramBinning",
+    "Identity",
     "InputError",
     "InputWarning",
+    "IsotonicCalibration",
     "LabelSmoothingLoss",
     "LinearFocalLoss",
     "MMCELoss",
+    "MatrixScaling",
     "MissingExtraError",
     "NotFittedError",
+    "PlattScaling",
     "ScheduledGamma",
+    "Selection",
+    "SplineCalibration",
     "StepGamma",
     "TemperatureScaling",
+    "VectorScaling",
     "bootstrap",
     "brier_loss",
     "calibrators",
@@ -98,6 +124,7 @@ __all__ = [
     "optimal_temperature",
     "papers",
     "proper_focal_loss",
+    "select_calibrator",
     "sigmoid_focal_loss",
     "suggest_gamma",
     "temperature_bounds",
@@ -114,11 +141,23 @@ _THEORY = {
         "temperature_bounds",
     ),
     "focalcal.calibrators": (
+        "BayesianBinning",
+        "BetaCalibration",
         "Calibrator",
         "Compose",
+        "DirichletCalibration",
+        "EnsembleTemperatureScaling",
         "FitReport",
         "FocalCalibration",
+        "FocalTemperatureScaling",
+        "HistogramBinning",
+        "Identity",
+        "IsotonicCalibration",
+        "MatrixScaling",
+        "PlattScaling",
+        "SplineCalibration",
         "TemperatureScaling",
+        "VectorScaling",
         "load_calibrator",
     ),
     "focalcal.errors": (
@@ -130,6 +169,7 @@ _THEORY = {
         "NotFittedError",
     ),
     "focalcal.metrics": ("Evaluation", "bootstrap", "compare", "evaluate"),
+    "focalcal.select": ("Selection", "select_calibrator"),
 }
 _HOME = {name: module for module, names in _THEORY.items() for name in names}
 

@@ -44,7 +44,7 @@ class FocalCalibration(StreamFitted):
 
     >>> import torch
     >>> FocalCalibration(1.0).predict_probs(torch.tensor([[1.0, 0.0]], dtype=torch.float64))
-    tensor([[0.8428, 0.1572]], dtype=torch.float64)
+    tensor([[0.8555, 0.1445]], dtype=torch.float64)
     """
 
     FITTED = ("gamma_",)

@@ -110,6 +110,7 @@ def _focal(nll: Tensor, derivatives: list[Tensor], gamma: float) -> list[Tensor]
     $F' = w^\gamma + \gamma n w^{\gamma-1} (1 - w)$ and
     $F'' = \gamma w^{\gamma-1} (1-w) (2 - n) + \gamma (\gamma-1) n w^{\gamma-2} (1-w)^2$.
     """
+    nll = nll.clamp(min=0.0)  # rounding
     w = -torch.expm1(-nll)
     safe = w.clamp(min=1e-150)
     power, p = torch.pow(w, gamma), 1 - w

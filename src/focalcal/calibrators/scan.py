@@ -50,8 +50,8 @@ _STRIDE = 16
 # Of points that cannot be told apart from the best, so many are computed exactly, those nearest to T = 1 first.
 _EXACT = 48
 _NO_CLASS = -1e30
-# So few gammas are computed class by class.
-_FEW_GAMMAS = 2
+# exp is several times slower where it underflows; what is smaller than this counts as 0.
+_LOG_TINY, _TINY = -86.0, 1e-37
 # Gammas that are worked on together.
 _TOGETHER = 16
 
@@ -186,20 +186,22 @@ def _family(
     rows: _Prepared, temperature: float, gammas: tuple[float, ...], *, label: bool = False, squared: bool = False
 ) -> _Family:
     inverse = 1 / temperature
-    log_q = rows.others * inverse
-    q = torch.exp(log_q)
-    exp_top = torch.exp(rows.top * inverse)
+    log_q = (rows.others * inverse).clamp_(min=_LOG_TINY)
+    q = torch.nn.functional.threshold_(torch.exp(log_q), _TINY, 0.0)
+    exp_top = torch.exp((rows.top * inverse).clamp_(min=_LOG_TINY))
     rest = exp_top[1:].sum(0) + q.sum(1)
     whole = 1 + rest
     log_whole = torch.log1p(rest)
-    not_first = (rest / whole).clamp_(min=1e-37)
-    log_not_first = torch.log(not_first)
+    not_first = rest / whole
+    log_not_first = _log_rest(rest, rows.top, inverse) - log_whole
     gamma = torch.tensor(gammas, device=q.device).view(-1, 1, 1)
 
     q_top = exp_top.div_(whole)
     not_top = 1 - q_top
     not_top[0] = not_first  # 1 - q would cancel
-    h_top = _h(q_top, rows.top * inverse - log_whole, not_top, log_not_first, gamma)  # (G, m, n)
+    ahead = torch.log(not_top) - log_not_first
+    ahead[0] = 0
+    h_top = _h(q_top, rows.top * inverse - log_whole, not_top, ahead, gamma)  # (G, m, n)
     wide = wide_dtype(q.device)
     total, squares = h_top.sum(1), h_top.to(wide).square().sum(1) if squared else h_top
     if rows.others.shape[1]:
@@ -207,32 +209,42 @@ def _family(
         log_q.sub_(log_whole.unsqueeze(1))
         linear, square, exact = _polynomials(gammas)
         for g in exact:  # class by class, where the polynomial would not be right
-            h = _h(q, log_q, 1 - q, log_not_first.unsqueeze(1), gamma[g])
+            not_q = 1 - q
+            h = _h(q, log_q, not_q, torch.log(not_q) - log_not_first.unsqueeze(1), gamma[g])
             total[g] += h.sum(1)
             if squared:
                 squares[g] += h.to(wide).square().sum(1)
         degree = _DEGREE if len(exact) < np.count_nonzero(gammas) else 1  # without gamma h is q, and h^2 is q^2
-        sums, scale = _monomial_sums(q, log_q, degree), torch.exp(gamma[:, 0] * log_not_first)
+        sums = _monomial_sums(q, log_q, degree)
+        scale = torch.exp((gamma[:, 0] * log_not_first).clamp_(max=80.0))  # the sums are 0 where it would overflow
         total.addcmul_(linear[:, : len(sums)].to(sums) @ sums, scale)
         if squared:
             squares += (square[:, : len(sums)].to(sums) @ sums) * scale.to(wide).square()
-    log_label = _log_h_label(rows, inverse, log_whole, not_first, gamma[:, 0]) if label else log_whole
+    log_label = log_whole
+    if label:
+        log_q_label = rows.label * inverse - log_whole
+        q_label = torch.exp(log_q_label)
+        not_label = torch.where(rows.correct, not_first, 1 - q_label)
+        ahead_label = torch.where(rows.correct, 0.0, torch.log(not_label) - log_not_first)
+        r_label = gamma[:, 0] * _r(q_label, log_q_label, not_label)
+        log_label = log_q_label - gamma[:, 0] * ahead_label - torch.log1p(r_label)
     return _Family(h_top[:, 0], total, squares, log_label)
 
 
-def _h(q: Tensor, log_q: Tensor, not_q: Tensor, log_not_first: Tensor, gamma: Tensor) -> Tensor:
-    """h = q (1 - q)^-gamma / (1 + gamma r) for gammas (G, 1, 1), relative to (1 - q)^-gamma of the largest class."""
-    r = (q * log_q).neg_().div_(not_q)
-    h = torch.exp((torch.log(not_q) - log_not_first) * -gamma).mul_(q)
-    return h.div_((gamma * r).add_(1))
+def _log_rest(rest: Tensor, top: Tensor, inverse: float) -> Tensor:
+    """log of the sum of all shares but the first, also where they underflow: then the largest ones decide."""
+    behind = torch.exp((top[1:] - top[1]) * inverse).sum(0)
+    return torch.where(rest > 1e-30, torch.log(rest), top[1] * inverse + torch.log(behind))
 
 
-def _log_h_label(rows: _Prepared, inverse: float, log_whole: Tensor, not_first: Tensor, gamma: Tensor) -> Tensor:
-    log_q = rows.label * inverse - log_whole
-    q = torch.exp(log_q)
-    not_q = torch.where(rows.correct, not_first, 1 - q)
-    r = -q * log_q / not_q
-    return log_q - gamma * (torch.log(not_q) - torch.log(not_first)) - torch.log1p(gamma * r)
+def _h(q: Tensor, log_q: Tensor, not_q: Tensor, ahead: Tensor, gamma: Tensor) -> Tensor:
+    """h = q (1 - q)^-gamma / (1 + gamma r); log(1 - q) is given as how far it is ahead of that of the largest class."""
+    return torch.exp(log_q - gamma * ahead).div_((gamma * _r(q, log_q, not_q)).add_(1))
+
+
+def _r(q: Tensor, log_q: Tensor, not_q: Tensor) -> Tensor:
+    """-q log q / (1 - q), which tends to 1 where 1 - q vanishes."""
+    return torch.where(not_q > 1e-30, -q * log_q / not_q, 1.0)
 
 
 def _monomial_sums(q: Tensor, log_q: Tensor, degree: int) -> Tensor:
@@ -264,8 +276,6 @@ def _polynomials(gammas: tuple[float, ...]) -> tuple[Tensor, Tensor, list[int]]:
     # On all points, half of which the coefficients have not seen.
     error = np.abs(np.stack([linear @ monomials - ratio, square @ monomials - q * ratio**2])).max((0, 2))
     plain, exact = np.flatnonzero(gamma == 0), np.flatnonzero(error > _POLYNOMIAL)
-    if np.count_nonzero(gamma) <= _FEW_GAMMAS:  # then ten sums cost more than they save
-        exact = np.flatnonzero(gamma)
     linear[plain], square[plain] = np.eye(len(solve.T))[:2]  # exactly 1 and q
     linear[exact] = square[exact] = 0
     return torch.from_numpy(linear), torch.from_numpy(square), exact.tolist()
@@ -307,7 +317,7 @@ def _column(family: _Family, criterion: Criterion) -> Tensor:
     if criterion.name == "brier":
         p = torch.exp(family.log_label) / family.total
         return family.squares / family.total.to(family.squares.dtype).square() - 2 * p + 1
-    nll = torch.log(family.total) - family.log_label
+    nll = (torch.log(family.total) - family.log_label).clamp_(min=0.0)
     return nll if criterion.gamma is None else torch.pow(-torch.expm1(-nll), criterion.gamma) * nll
 
 

@@ -1,0 +1,145 @@
+"""The fast scan against the slow one: every point of the grid, class by class, in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import focalcal as fc
+from focalcal.calibrators import scan
+from focalcal.calibrators.criteria import Criterion
+from focalcal.calibrators.data import FitData
+from focalcal.calibrators.scan import focal_temperature_map, scan_grid, scan_lines
+
+GAMMAS = (-0.9, -0.5, 0.0, 0.05, 1.0, 5.0, 20.0)
+TEMPERATURES = (0.01, 0.05, 0.3, 0.8, 1.0, 1.3, 2.5, 5.0, 100.0)
+CRITERIA = [Criterion("nll"), Criterion("brier"), Criterion("focal", 2.0), Criterion("ece"), Criterion("ada_ece")]
+CRITERIA += [Criterion("smooth_ece"), Criterion("ks")]
+
+
+def planted(num, classes, temperature=1.7, seed=0):
+    """Logits that are too sharp by a temperature."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(num, classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    return temperature * logits, labels
+
+
+def data_of(logits, labels, weight=None):
+    return FitData.of_arrays(logits, labels, "logits", weight)
+
+
+def direct(logits, labels, gamma, temperature, criterion):
+    """The definition, through the public map and the public measures."""
+    probs = torch.softmax(logits / temperature, 1)
+    probs = fc.focal_map(probs, gamma) if gamma else probs
+    if criterion.name == "focal":
+        p = probs.gather(1, labels.unsqueeze(1)).squeeze(1)
+        return float(((1 - p) ** criterion.gamma * -torch.log(p)).mean())
+    measure = {"ks": "ks_error"}.get(criterion.name, criterion.name)
+    return float(getattr(fc.metrics, measure)(probs, labels, kind="probs"))
+
+
+@pytest.mark.parametrize("classes", [2, 9, 16, 17, 60])
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda c: c.name)
+def test_the_scan_finds_what_a_direct_evaluation_of_every_point_finds(classes, criterion):
+    logits, labels = planted(300, classes)
+    gammas, temperatures = (-0.5, 0.0, 0.25, 1.0, 5.0), (0.5, 0.9, 1.1, 1.6, 1.8, 2.4, 3.0)
+    found = scan_grid(data_of(logits, labels), criterion, gammas, temperatures)
+    table = {(g, t): direct(logits, labels, g, t, criterion) for g in gammas for t in temperatures}
+    assert found.value == pytest.approx(min(table.values()), abs=1e-12)
+    assert table[found.gamma, found.temperature] == pytest.approx(min(table.values()), abs=1e-12)
+    assert found.points == len(table)
+
+
+@pytest.mark.parametrize("classes", [3, 40])
+@pytest.mark.parametrize("criterion", CRITERIA[:3], ids=lambda c: c.name)
+def test_every_value_of_a_smooth_scan_is_right_to_what_it_promises(classes, criterion):
+    logits, labels = planted(200, classes, seed=3)
+    lines = [(temperature, GAMMAS) for temperature in TEMPERATURES]
+    values = scan._smooth_values(data_of(logits, labels), criterion, lines)
+    for (temperature, _), row in zip(lines, values, strict=True):
+        for gamma, value in zip(GAMMAS, row, strict=True):
+            expected = criterion.of(data_of(logits, labels), focal_temperature_map(gamma, temperature))
+            assert value == pytest.approx(expected, rel=scan._SURE, abs=scan._SURE), (gamma, temperature)
+
+
+@pytest.mark.parametrize("classes", [2, 50])
+def test_confidences_of_a_scan_are_right_and_what_it_leaves_out_is_worse(classes):
+    logits, labels = planted(400, classes, seed=5)
+    criterion, temperatures = Criterion("ada_ece"), [0.2 * i for i in range(1, 26)]
+    lines = [(temperature, (-0.5, 0.0, 1.0, 5.0)) for temperature in temperatures]
+    values = scan._gap_values(data_of(logits, labels), criterion, lines)
+    least = min(row.min() for row in values)
+    left_out = 0
+    for (temperature, gammas), row in zip(lines, values, strict=True):
+        for gamma, value in zip(gammas, row, strict=True):
+            exact = criterion.of(data_of(logits, labels), focal_temperature_map(gamma, temperature))
+            left_out += math.isinf(value)
+            assert exact > least if math.isinf(value) else value == pytest.approx(exact, abs=scan._SURE)
+    assert left_out > len(temperatures)  # or it would not be fast
+
+
+def test_for_gamma_zero_whole_stretches_of_temperatures_are_never_looked_at(monkeypatch):
+    logits, labels = planted(2000, 10)
+    looked = []
+    confidences = scan._confidences
+    monkeypatch.setattr(scan, "_confidences", lambda *args: looked.append(args[1]) or confidences(*args))
+    temperatures = [i / 100 for i in range(1, 501)]
+    found = scan_grid(data_of(logits, labels), Criterion("ada_ece"), [0.0], temperatures)
+    assert len(looked) < 100
+    table = [direct(logits, labels, 0.0, t, Criterion("ada_ece")) for t in temperatures]
+    assert found.value == pytest.approx(min(table), abs=1e-12)
+
+
+def test_the_polynomials_are_as_right_as_promised_or_not_used():
+    q = np.concatenate([np.geomspace(1e-12, 1 / 9, 5000), np.linspace(1e-6, 1 / 9, 5000)])
+    gammas = (-0.9, -0.5, 0.0, 0.3, 1.0, 5.0, 20.0)
+    linear, square, exact = scan._polynomials(gammas)
+    assert exact == [6]  # gamma 20 needs more than ten terms
+    monomials = scan._monomials(q)
+    for place, gamma in enumerate(gammas[:6]):
+        ratio = (1 - q) ** -gamma / (1 - gamma * q * np.log(q) / (1 - q))
+        assert np.abs(monomials @ linear[place].numpy() - ratio).max() < 1.05 * scan._POLYNOMIAL
+        assert np.abs(monomials @ square[place].numpy() - q * ratio**2).max() < 1.05 * scan._POLYNOMIAL
+
+
+@pytest.mark.parametrize("name", ["nll", "ece", "ada_ece"])
+def test_whole_number_weights_are_repeated_rows(name):
+    logits, labels = planted(120, 20, seed=7)
+    weight = torch.arange(120) % 3
+    kept = torch.repeat_interleave(torch.arange(120), weight)
+    gammas, temperatures = (-0.5, 0.0, 1.0), (0.8, 1.2, 1.5, 1.9)
+    weighted = scan_grid(data_of(logits, labels, weight.double()), Criterion(name), gammas, temperatures)
+    repeated = scan_grid(data_of(logits[kept], labels[kept]), Criterion(name), gammas, temperatures)
+    assert (weighted.gamma, weighted.temperature) == (repeated.gamma, repeated.temperature)
+    assert weighted.value == pytest.approx(repeated.value, abs=1e-12)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda c: c.name)
+def test_ties_go_to_the_temperature_nearest_to_one_and_to_gamma_zero(criterion):
+    logits, labels = torch.zeros(30, 4, dtype=torch.float64), torch.arange(30) % 4
+    found = scan_grid(data_of(logits, labels), criterion, (-0.5, 0.0, 1.0), [i / 10 for i in range(1, 30)])
+    assert (found.gamma, found.temperature) == (0.0, 1.0)
+    assert not found.at_boundary
+
+
+def test_rows_that_are_not_kept_give_the_same_result(monkeypatch):
+    logits, labels = planted(300, 30)
+    gammas, temperatures = (-0.5, 0.0, 0.5, 1.0), (0.8, 1.2, 1.6, 2.0)
+    kept = scan_grid(data_of(logits, labels), Criterion("ece"), gammas, temperatures)
+    monkeypatch.setattr(scan, "_KEPT", 0)
+    assert scan_grid(data_of(logits, labels), Criterion("ece"), gammas, temperatures) == kept
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e4])
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda c: c.name)
+def test_tiny_and_huge_logits_give_finite_values(scale, criterion):
+    logits, labels = planted(50, 20)
+    lines = [(temperature, GAMMAS[1:]) for temperature in TEMPERATURES]
+    found = scan_lines(data_of(scale * logits, labels), criterion, lines)
+    assert math.isfinite(found.value)
+    assert found.value <= criterion.of(data_of(scale * logits, labels)) + 1e-12  # the identity is one of the points
