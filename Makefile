@@ -51,6 +51,7 @@ $(VENV)/bench.stamp: $(VENV)/dev.stamp
 bench: $(VENV)/bench.stamp  ## Run the benchmarks; results go to benchmarks/results
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/metrics.py
+	$(BIN)/python benchmarks/calibrators.py
 
 clean:  ## Remove the environment and all caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -30,5 +30,12 @@ def test_the_adafocal_loop_updates_as_often_as_it_says(every, updates, tmp_path,
     assert torch.equal(saved["loss"]["gamma"], loss.gamma)
 
 
+def test_calibrated_scikit_learn_models_have_better_probabilities(capsys):
+    found = load("calibrated_sklearn").main(num_trees=20)
+    assert set(found) == {"RandomForestClassifier", "GaussianNB"}
+    assert all(after < before / 2 for before, after in found.values())
+    assert "best for GaussianNB: " in capsys.readouterr().out
+
+
 def test_no_example_is_left_out():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"adafocal_loop"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"adafocal_loop", "calibrated_sklearn"}

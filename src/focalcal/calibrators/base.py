@@ -107,13 +107,21 @@ class Calibrator(nn.Module, ABC):
         """A fitted value as a tensor."""
         value = self._buffers[name]
         if value is None:
-            raise NotFittedError(f"{type(self).__name__}: {name} is known after fit; call fit(logits, labels) first.")
+            raise self._not_fitted(name)
         return value
+
+    def _not_fitted(self, name: str) -> NotFittedError:
+        return NotFittedError(f"{type(self).__name__}: {name} is known after fit; call fit(logits, labels) first.")
 
     @property
     def is_fitted(self) -> bool:
         """Whether there is nothing left to fit."""
         return all(self._buffers[name] is not None for name in self.FITTED)
+
+    def require_fitted(self) -> None:
+        """Raise a NotFittedError unless there is nothing left to fit."""
+        if not self.is_fitted:
+            raise self._not_fitted(next(iter(self.FITTED), "what it does"))
 
     # ------------------------------------------------------------------ fit
 
@@ -161,7 +169,7 @@ class Calibrator(nn.Module, ABC):
     def report_(self) -> FitReport:
         """What happened in the fit."""
         if self._report is None:
-            raise NotFittedError(f"{type(self).__name__}: report_ is known after fit; call fit(logits, labels) first.")
+            raise self._not_fitted("report_")
         return self._report
 
     # ------------------------------------------------------------------ use
@@ -188,6 +196,7 @@ class Calibrator(nn.Module, ABC):
             pass
         with torch.no_grad():
             scores = from_numpy(given) if isinstance(given, np.ndarray) else given
+            scores = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
             positive = checked.binary and kind != "logits"
             scores = _positive_logits(scores, kind) if positive else logits_of(scores, kind)
             probs = self.forward(scores).exp()
@@ -208,8 +217,7 @@ class Calibrator(nn.Module, ABC):
 
     def _require_classes(self, num_classes: int) -> None:
         require(num_classes >= 2, "logits", "needs at least two classes", num_classes)
-        if not self.is_fitted:
-            self._value(self.FITTED[0])  # raises
+        self.require_fitted()
         if self.PER_CLASS and self.num_classes_ is not None:
             rule = f"this calibrator was fitted to {self.num_classes_} classes"
             require(num_classes == self.num_classes_, "logits", rule, num_classes)
@@ -242,6 +250,8 @@ class Calibrator(nn.Module, ABC):
 
     def __getattr__(self, name: str) -> Any:
         """Fitted values: numbers as floats, arrays as tensors."""
+        if name == "report_":  # Python comes here when the property has raised
+            raise self._not_fitted(name)
         if name in type(self).FITTED:
             value = self._value(name)
             return float(value) if value.dim() == 0 else value

@@ -36,6 +36,11 @@ class Compose(Calibrator):
         """Whether every part is fitted."""
         return all(part.is_fitted for part in self.parts)
 
+    def require_fitted(self) -> None:
+        """Raise a NotFittedError unless every part is fitted."""
+        for part in self.parts:
+            part.require_fitted()
+
     def settings(self) -> dict[str, Any]:
         """Nothing of its own."""
         return {}

@@ -5,6 +5,7 @@ Every fit that is a sum over rows is written against `FitData` and so serves an 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -104,4 +105,4 @@ def logits_of(scores: Tensor, kind: Kind) -> Tensor:
     tiny = torch.finfo(scores.dtype).tiny
     if kind == "probs":
         return torch.log(scores.clamp(min=tiny))
-    return scores.clamp(min=float(torch.tensor(tiny).log())) if kind == "log_probs" else scores
+    return scores.clamp(min=math.log(tiny)) if kind == "log_probs" else scores

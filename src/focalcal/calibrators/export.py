@@ -31,6 +31,7 @@ def export_onnx(calibrator: Calibrator, path: str | Path, num_classes: int | Non
         raise MissingExtraError(
             f"to_onnx needs {error.name}, which is not installed. Install it with: pip install 'focalcal[onnx]'"
         ) from error
+    calibrator.require_fitted()
     classes = num_classes or calibrator.num_classes_
     require(classes is not None, "num_classes", "must be given, because this calibrator was not fitted", None)
     assert classes is not None

@@ -18,7 +18,7 @@ from focalcal.calibrators.base import Calibrator, FitReport
 from focalcal.calibrators.compose import Compose
 from focalcal.core.files import write_atomically
 from focalcal.core.inputs import require
-from focalcal.errors import FileFormatError, FocalCalError, NotFittedError
+from focalcal.errors import FileFormatError, FocalCalError
 
 FORMAT = "focalcal calibrator"
 SCHEMA_VERSION = 1
@@ -27,8 +27,7 @@ _KEY = "focalcal"  # of the document among the safetensors metadata
 
 def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
     """Write a fitted calibrator; see `Calibrator.save`."""
-    if not calibrator.is_fitted:
-        raise NotFittedError(f"{type(calibrator).__name__}: there is nothing to save before fit.")
+    calibrator.require_fitted()
     arrays: dict[str, Tensor] = {}
     document = {"format": FORMAT, "schema_version": SCHEMA_VERSION, **_describe(calibrator, "", arrays)}
     document["sha256"] = _digest(document, arrays)
@@ -110,7 +109,11 @@ def _build(document: dict[str, Any], prefix: str, arrays: dict[str, Tensor]) -> 
     else:
         calibrator = kind(**document["settings"])
     for name in calibrator.FITTED:
-        value = arrays[prefix + name] if prefix + name in arrays else torch.tensor(document["fitted"][name])
+        value = (
+            arrays[prefix + name]
+            if prefix + name in arrays
+            else torch.tensor(document["fitted"][name], dtype=torch.float64)
+        )
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"{name} is not finite")
         calibrator._set(**{name: value})
@@ -122,7 +125,9 @@ def _build(document: dict[str, Any], prefix: str, arrays: dict[str, Tensor]) -> 
 
 def _parse(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The document and the arrays of a file, told apart by their first bytes."""
-    if content[:1] == b"\x80" or content[:2] == b"PK":
+    length = int.from_bytes(content[:8], "little")
+    is_safetensors = content[8:9] == b"{" and length <= len(content)  # its first bytes may be those of anything
+    if not is_safetensors and (content[:1] == b"\x80" or content[:2] == b"PK"):
         raise FileFormatError(
             f"{path}: is a pickle or a torch archive. focalcal never reads those, because they can run any code; "
             "save with calibrator.save."
@@ -134,7 +139,6 @@ def _parse(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Tensor]
             from safetensors.torch import load
 
             arrays = load(content)
-            length = int.from_bytes(content[:8], "little")
             document = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][_KEY])
     except Exception as error:  # whatever a broken file makes of a parser
         raise FileFormatError(f"{path}: is neither complete JSON nor a complete safetensors file ({error}).") from error
@@ -144,7 +148,7 @@ def _parse(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Tensor]
 
 
 def _digest(document: dict[str, Any], arrays: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True, allow_nan=False).encode())
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].dtype} {tuple(arrays[name].shape)}".encode())
         digest.update(arrays[name].numpy().tobytes())

@@ -15,6 +15,7 @@ from focalcal.calibrators.search import (
     GAMMAS,
     Grid,
     gammas_of,
+    plain_search,
     search_continuous,
     search_grid,
     search_line,
@@ -101,8 +102,8 @@ class FocalTemperatureScaling(StreamFitted):
     where `search` is
 
     - `"full"`: every point of `gammas` (those of the paper by default) and `grid` (`"komisarenko2024"` by default);
-      gamma 0 is always among them, so the criterion of the fit is never above that of `TemperatureScaling` on the same
-      grid;
+      gamma 0 is always among them, and without a `grid` of your own so is what `TemperatureScaling` finds: the
+      criterion of the fit is never above that of temperature scaling;
     - `"line"`: the paper's proposal of 3m points: the best temperatures of gamma 0 and 1 fix a line, along which m more
       points are tried;
     - `"continuous"`: Newton's method in $(\gamma, \log T)$ for the smooth criteria (`"nll"`, `"brier"`, `"focal"` with
@@ -170,6 +171,8 @@ class FocalTemperatureScaling(StreamFitted):
             best = search_line(data, self.criterion, self._gammas, self._temperatures)
         else:
             best = search_grid(data, self.criterion, self._gammas, self._temperatures, refine=self.refine)
+        if self.grid is None:  # what TemperatureScaling would take need not be a point of the grid
+            best = min(best, plain_search(data, self.criterion, self.bounds), key=lambda each: each.value)
         self._set(gamma_=best.gamma, temperature_=best.temperature)
         return Outcome(best.iterations, best.converged, best.at_boundary)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
+
+import torch
 
 from focalcal.calibrators.data import Block, FitData
 from focalcal.core.temperature import SolvedTemperature, TemperedSums, solve_temperature, tempered_sums
@@ -35,8 +38,14 @@ class _Sample:
         self.blocks.append(kept)
         self.values += kept.logits.numel()
 
-    def read(self, inverse_temperature: float) -> TemperedSums:
-        return _merged(_sums(block, inverse_temperature) for block in self.blocks)
+    def together(self) -> Block:
+        """The sample as one block: many small ones would cost more in calls than in arithmetic."""
+        weights = [torch.ones(len(b.labels)) if b.weight is None else b.weight for b in self.blocks]
+        return Block(
+            torch.cat([block.logits for block in self.blocks]),
+            torch.cat([block.labels for block in self.blocks]),
+            None if all(block.weight is None for block in self.blocks) else torch.cat(weights),
+        )
 
 
 def fit_nll_temperature(data: FitData, bounds: tuple[float, float]) -> tuple[SolvedTemperature, float]:
@@ -62,8 +71,10 @@ def fit_nll_temperature(data: FitData, bounds: tuple[float, float]) -> tuple[Sol
             known[inverse_temperature] = _merged(_sums(block, inverse_temperature) for block in data.blocks())
         return known[inverse_temperature]
 
-    whole = sample.stride == 1
-    start = 1.0 if whole else solve_temperature(sample.read, bounds=bounds).temperature
+    start = 1.0
+    if sample.stride > 1:
+        rows = sample.together()
+        start = solve_temperature(lambda inverse: _sums(rows, inverse), bounds=bounds).temperature
     return solve_temperature(read, start=start, bounds=bounds), before
 
 
@@ -71,5 +82,5 @@ def _sums(block: Block, inverse_temperature: float) -> TemperedSums:
     return tempered_sums(block.logits, block.labels, block.weight, inverse_temperature)
 
 
-def _merged(sums: object) -> TemperedSums:
-    return functools.reduce(TemperedSums.merge, sums)  # type: ignore[call-overload, no-any-return]
+def _merged(sums: Iterable[TemperedSums]) -> TemperedSums:
+    return functools.reduce(TemperedSums.merge, sums)

@@ -187,7 +187,7 @@ def _family(
 ) -> _Family:
     inverse = 1 / temperature
     log_q = (rows.others * inverse).clamp_(min=_LOG_TINY)
-    q = torch.nn.functional.threshold_(torch.exp(log_q), _TINY, 0.0)
+    q = torch.threshold_(torch.exp(log_q), _TINY, 0.0)
     exp_top = torch.exp((rows.top * inverse).clamp_(min=_LOG_TINY))
     rest = exp_top[1:].sum(0) + q.sum(1)
     whole = 1 + rest

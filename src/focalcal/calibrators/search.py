@@ -16,6 +16,7 @@ import numpy as np
 from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import FitData
 from focalcal.calibrators.newton import GAMMA_BOUNDS, criterion_derivatives, minimize
+from focalcal.calibrators.nll import fit_nll_temperature
 from focalcal.calibrators.scan import Found, scan_grid, scan_lines
 from focalcal.core.inputs import require
 
@@ -60,9 +61,20 @@ class Best:
 
     gamma: float
     temperature: float
+    value: float
     iterations: int
     converged: bool
     at_boundary: bool
+
+
+def plain_search(data: FitData, criterion: Criterion, bounds: tuple[float, float]) -> Best:
+    """The best temperature without a focal map: exact for a smooth criterion, else on the grid of mukhoti2020."""
+    if criterion.name == "nll":
+        solved, _ = fit_nll_temperature(data, bounds)
+        return Best(0.0, solved.temperature, solved.nll, solved.passes, solved.converged, solved.at_boundary)
+    if criterion.smooth:
+        return search_continuous(data, criterion, gamma_bounds=(0.0, 0.0), temperature_bounds=bounds)
+    return search_grid(data, criterion, [0.0], GRIDS["mukhoti2020"])
 
 
 def temperatures_of(grid: Grid) -> tuple[float, ...]:
@@ -103,7 +115,7 @@ def search_grid(
     best = found
     if refine and len(temperatures) > 1:
         best, points = _refined(data, criterion, found, sorted(set(temperatures)))
-    return Best(best.gamma, best.temperature, points, True, found.at_boundary)
+    return Best(best.gamma, best.temperature, best.value, points, True, found.at_boundary)
 
 
 def _refined(data: FitData, criterion: Criterion, found: Found, temperatures: list[float]) -> tuple[Found, int]:
@@ -135,7 +147,7 @@ def search_line(data: FitData, criterion: Criterion, gammas: Sequence[float], te
     found = [at_zero, at_one, *([scan_lines(data, criterion, line)] if line else [])]
     best = min(found, key=lambda each: each.value)  # the first of equals: gamma 0
     at_end = best.gamma in (along[0], along[-1]) or best.at_boundary
-    return Best(best.gamma, best.temperature, sum(each.points for each in found), True, at_end)
+    return Best(best.gamma, best.temperature, best.value, sum(each.points for each in found), True, at_end)
 
 
 def search_continuous(
@@ -159,7 +171,7 @@ def search_continuous(
     ends = [minimize(read, point, gamma_bounds=gamma_bounds, temperature_bounds=temperature_bounds) for point in starts]
     best = min(ends, key=lambda each: each.value)
     passes = sum(each.passes for each in ends)
-    return Best(best.gamma, best.temperature, passes, best.converged, best.at_boundary)
+    return Best(best.gamma, best.temperature, best.value, passes, best.converged, best.at_boundary)
 
 
 def _inside(values: Sequence[float], bounds: tuple[float, float]) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ from focalcal.calibrators.base import Outcome, StreamFitted
 from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import FitData
 from focalcal.calibrators.nll import fit_nll_temperature
-from focalcal.calibrators.search import Grid, search_continuous, search_grid, temperatures_of
+from focalcal.calibrators.search import Grid, plain_search, search_grid, temperatures_of
 from focalcal.core.inputs import require
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 
@@ -76,7 +76,7 @@ class TemperatureScaling(StreamFitted):
             self._set(temperature_=solved.temperature)
             return Outcome(solved.passes, solved.converged, solved.at_boundary, before, min(solved.nll, before))
         if self._temperatures is None:
-            best = search_continuous(data, self.criterion, gamma_bounds=(0.0, 0.0), temperature_bounds=self.bounds)
+            best = plain_search(data, self.criterion, self.bounds)
         else:
             best = search_grid(data, self.criterion, [0.0], self._temperatures, refine=self.refine)
         self._set(temperature_=best.temperature)

@@ -68,6 +68,10 @@ class Predictions:
         else:
             floating = np.issubdtype(self._scores.dtype, np.floating)
         require(floating, argument, "must be floating point", self._scores.dtype)
+        # Half precision cannot do better than its own rounding, also after it was widened.
+        given = self._scores.dtype
+        epsilon = torch.finfo(given).eps if isinstance(given, torch.dtype) else float(np.finfo(given).eps)
+        self._tolerance = max(SUM_TOLERANCE, 4 * epsilon)
         require(len(shape) >= 1, argument, "must have shape (N, K), (N,) or (N, K, d1, ...)", "a single number")
         empty = 0 in (shape[1:] if may_be_empty else shape)
         require(not empty, argument, "must have at least one row", f"shape {shape}")
@@ -184,17 +188,17 @@ class Predictions:
         if self.kind == "logits":
             return
         probs = scores if self.kind == "probs" else scores.exp()
-        outside = ((probs < 0) | (probs > 1 + SUM_TOLERANCE)).any(1)
+        outside = ((probs < 0) | (probs > 1 + self._tolerance)).any(1)
         if outside.any():
             raise InputError(
                 f"{self.argument}: every probability must lie in [0, 1]; row {row(outside)} does not. "
                 'If these are logits, pass kind="logits".'
             )
         sums = probs.sum(1)
-        off = (sums - 1).abs() > max(SUM_TOLERANCE, 4 * torch.finfo(scores.dtype).eps)
+        off = (sums - 1).abs() > self._tolerance
         if off.any():
             raise InputError(
-                f"{self.argument}: each row must sum to 1 within {SUM_TOLERANCE:g}; row {row(off)} sums to "
+                f"{self.argument}: each row must sum to 1 within {self._tolerance:g}; row {row(off)} sums to "
                 f'{sums[off][0].item():.6g}. If these are logits, pass kind="logits".'
             )
 

@@ -140,7 +140,8 @@ def compare(
     """Whether two sets of predictions of the same rows differ in a measure: the same rows are drawn for both.
 
     where `a` and `b` are scores (N, K) for the same `labels`, and everything else is as in `bootstrap`. The p-value is
-    twice the share of resamples whose difference lies on the other side of 0; it is never below 2 / (R + 1).
+    twice the share of resamples whose difference lies on the other side of 0; it is never below 2 / (R + 1), and
+    not a number where the difference is not.
 
     >>> sure, modest = [[4.0, 0.0]] * 50, [[1.4, 0.0]] * 50
     >>> result = compare(sure, modest, [0] * 40 + [1] * 10)
@@ -167,6 +168,8 @@ def compare(
     low, high = _ends(of_a - of_b, replicates, left_out, level, method)
     beyond = min(int((replicates <= 0).sum()), int((replicates >= 0).sum()))
     p_value = min(1.0, 2 * (beyond + 1) / (num_resamples + 1))
+    if math.isnan(of_a - of_b):  # both are infinite: nothing can be said
+        p_value = math.nan
     return Comparison(of_a - of_b, low, high, p_value, of_a, of_b, level, method, num_resamples, definition)
 
 

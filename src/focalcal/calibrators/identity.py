@@ -1,0 +1,38 @@
+"""The raw logits as a calibrator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from focalcal.calibrators.base import Outcome, StreamFitted
+from focalcal.calibrators.criteria import Criterion
+from focalcal.calibrators.data import FitData
+
+
+class Identity(StreamFitted):
+    r"""Leaves the probabilities as they are: $\log p = \log \mathrm{softmax}(z)$ of the logits $z$.
+
+    There is nothing to fit. It stands where a calibrator is asked for and none is better than the raw logits: it is
+    saved, loaded and exported as any other. A fit only writes the report.
+
+    >>> [round(p, 4) for p in Identity().predict_probs([[2.0, 0.0]])[0].tolist()]
+    [0.8808, 0.1192]
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.criterion = Criterion("nll")
+
+    def settings(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def _fit(self, data: FitData) -> Outcome:
+        nll = self.criterion.of(data)
+        return Outcome(before=nll, after=nll)
+
+    def _log_probs(self, logits: Tensor) -> Tensor:
+        return torch.log_softmax(logits, 1)

@@ -1,0 +1,287 @@
+r"""Calibrators that map the probability of each class by a function of its own, whatever the other classes have.
+
+$$ p'_k = \frac{f_k(p_k)}{\sum_j f_j(p_j)} $$
+
+where $f_k$ is fitted to the rows' probability of class k and to whether k is their label. Where every $f_j(p_j)$ is 0
+all classes get 1/K. Two classes are one problem: $f$ is fitted to class 1, and class 0 has the rest. The predicted
+class may change. The scores $p_k$ are taken in float64 whatever the logits' precision, both in the fit and after it,
+so that rows of the fit stay where they were.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.calibrators.base import Calibrator, Outcome
+from focalcal.calibrators.criteria import Criterion
+from focalcal.calibrators.data import FitData
+from focalcal.calibrators.lookup import Groups, by_rows, linear_lookup, stacked, step_lookup
+from focalcal.core.binning import bin_ranked
+from focalcal.core.focal import wide_dtype
+from focalcal.core.inputs import require
+from focalcal.core.ranking import Array
+
+Edges = Literal["equal_mass", "equal_width"]
+
+# Scores that a fit holds at a time, of as many classes as that allows: a quarter of a gigabyte.
+_HELD = 1 << 25
+# Binning models with a smaller share add nothing to a sum in float64.
+_NEGLIGIBLE = 1e-18
+# A Beta prior needs positive numbers, and the middle of a bin between 0 and the next number is 0 by rounding.
+_LEAST_MIDDLE = 1e-300
+
+
+class OneVsRest(Calibrator):
+    """A function of the score per class, kept as a table of points (K, M) and values, named by `FITTED`."""
+
+    PER_CLASS = True
+    LINEAR: ClassVar[bool] = False  # lines between the points, or steps at them
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.criterion = Criterion("brier")
+
+    @abstractmethod
+    def _table(self, groups: Groups) -> tuple[Array, Array]:
+        """Points and values of the function fitted to one class."""
+
+    def _fit(self, data: FitData) -> Outcome:
+        tables = [self._table(groups) for groups in _classes(data)]
+        columns = (stacked(column) for column in zip(*tables, strict=True))
+        self._set(**dict(zip(self.FITTED, columns, strict=True)))
+        return Outcome()
+
+    def _log_probs(self, logits: Tensor) -> Tensor:
+        return by_rows(self._calibrated_rows, logits)
+
+    def _calibrated_rows(self, logits: Tensor) -> Tensor:
+        lookup = linear_lookup if self.LINEAR else step_lookup
+        mapped = lookup(_scores(logits), *(self._value(name) for name in self.FITTED))
+        if logits.shape[1] == 2:
+            probs = torch.cat([1 - mapped, mapped], 1)
+        else:
+            total = mapped.sum(1, keepdim=True)
+            probs = torch.where(total > 0, mapped / torch.where(total > 0, total, 1.0), 1 / logits.shape[1])
+        return torch.log(probs.clamp(min=torch.finfo(logits.dtype).tiny))
+
+
+class HistogramBinning(OneVsRest):
+    r"""Histogram binning: a score becomes the frequency of the class among the fit rows in its bin.
+
+    $$ f_k(p) = \frac{\sum_{n \in B(p)} w_n [y_n = k]}{\sum_{n \in B(p)} w_n} $$
+
+    where $B(p)$ are the fit rows whose probability of class k lies in the same of `num_bins` bins as p, $y$ are their
+    labels and $w$ their weights; `edges` is
+
+    - `"equal_mass"`: the row of rank i (from 0) goes to bin $\lfloor M i / N \rfloor$, except that equal scores stay
+      together, in the lower of the bins that they would be cut between. Edges lie halfway between scores. With fewer
+      rows than bins there are as many bins as rows;
+    - `"equal_width"`: edges $i/M$. A bin without rows maps to its middle: nothing is known there.
+
+    The module's docstring says how the classes come together. `edges_` (K, M - 1) are the edges between bins and
+    `values_` (K, M) the frequencies, where neighbours of equal value are one; a score on an edge belongs below it.
+
+    Source: [zadrozny2001]; for several classes [guo2017, Sec. 4.2].
+
+    >>> scores, labels = [0.1, 0.2, 0.2, 0.7, 0.8, 0.9], [0, 1, 0, 1, 1, 0]
+    >>> calibrator = HistogramBinning(num_bins=2).fit(scores, labels, kind="probs")
+    >>> [round(p, 4) for p in calibrator.predict_probs([0.25, 0.6], kind="probs").tolist()]
+    [0.3333, 0.6667]
+    """
+
+    FITTED = ("edges_", "values_")
+    edges_: Tensor
+    values_: Tensor
+
+    def __init__(self, num_bins: int = 15, *, edges: Edges = "equal_mass") -> None:
+        super().__init__()
+        require(num_bins >= 1, "num_bins", "must be at least 1", num_bins, "The papers use 15.")
+        known = edges in ("equal_mass", "equal_width")
+        require(known, "edges", "must be equal_mass or equal_width", repr(edges))
+        self.num_bins, self.edges = num_bins, edges
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments that it was made with."""
+        return {"num_bins": self.num_bins, "edges": self.edges}
+
+    def _table(self, groups: Groups) -> tuple[Array, Array]:
+        equal_mass = self.edges == "equal_mass"
+        num_bins = min(self.num_bins, int(groups.count.sum())) if equal_mass else self.num_bins
+        bins = bin_ranked(groups, num_bins=num_bins, edges=self.edges)
+        if equal_mass:
+            cuts = np.append(_cuts(groups, bins.edges[1:-1].numpy()), [0, len(groups.value)])
+            bins = bin_ranked(groups, edges=torch.from_numpy(groups.edges[np.unique(cuts)]))
+        middle = (bins.edges[1:] + bins.edges[:-1]) / 2
+        values = torch.where(bins.mass > 0, bins.accuracy, middle)
+        return _steps(bins.edges[1:-1].numpy(), values.numpy())
+
+
+class IsotonicCalibration(OneVsRest):
+    r"""Isotonic regression: the non-decreasing function of the score that is nearest to the labels.
+
+    $$ f_k = \arg\min_{f \text{ non-decreasing}} \sum_n w_n \big( f(p_{nk}) - [y_n = k] \big)^2 $$
+
+    where $p_{nk}$ is the probability of class k in row n, $y$ the labels and $w$ the weights. Between the scores of the
+    fit it is linear, beyond them constant, as in scikit-learn, which does the fit. The module's docstring says how the
+    classes come together. `scores_` (K, M) are the points of the functions and `calibrated_` (K, M) their values.
+
+    Source: [zadrozny2002].
+
+    >>> scores, labels = [0.1, 0.2, 0.3, 0.7, 0.8, 0.9], [0, 0, 1, 1, 0, 1]
+    >>> calibrator = IsotonicCalibration().fit(scores, labels, kind="probs")
+    >>> [round(p, 4) for p in calibrator.predict_probs([0.25, 0.6, 0.85], kind="probs").tolist()]
+    [0.3333, 0.6667, 0.8333]
+    """
+
+    FITTED = ("scores_", "calibrated_")
+    scores_: Tensor
+    calibrated_: Tensor
+    LINEAR = True
+
+    def settings(self) -> dict[str, Any]:
+        """There is nothing to choose."""
+        return {}
+
+    def _table(self, groups: Groups) -> tuple[Array, Array]:
+        from sklearn.isotonic import IsotonicRegression
+
+        mass = groups.mass.astype(np.float64)
+        fitted = IsotonicRegression(y_min=0, y_max=1).fit(groups.value, groups.right / mass, sample_weight=mass)
+        return fitted.X_thresholds_, fitted.y_thresholds_
+
+
+class BayesianBinning(OneVsRest):
+    r"""Bayesian binning into quantiles (BBQ): many histograms, averaged by how well they explain the labels.
+
+    A model M cuts the fit rows into B bins of equal mass. With $m_b$ rows of the class and $n_b$ others in bin b,
+
+    $$ \mathrm{Score}(M) = \prod_{b=1}^{B} \frac{\Gamma(\frac{N'}{B})}{\Gamma(m_b + n_b + \frac{N'}{B})}
+       \frac{\Gamma(m_b + \alpha_b)}{\Gamma(\alpha_b)} \frac{\Gamma(n_b + \beta_b)}{\Gamma(\beta_b)}, \qquad
+       \alpha_b = \frac{N'}{B} c_b, \quad \beta_b = \frac{N'}{B} (1 - c_b), $$
+    $$ f(p) = \sum_M \frac{\mathrm{Score}(M)}{\sum_{M'} \mathrm{Score}(M')} \,
+       \frac{m_b + \alpha_b}{m_b + n_b + N'/B} \quad \text{at the bin } b \text{ of } M \text{ that holds } p, $$
+
+    where $c_b$ is the middle of the bin, N' is `prior_size`, and there is a model for each B from
+    $\lfloor N^{1/3} / C \rfloor$, but at least 1, to $\lceil C N^{1/3} \rceil$, but at most as many as there are
+    different scores; N is the number of rows and C is `range_factor`. Edges lie halfway between
+    scores; the first bin begins at 0 and the last one ends at 1. Whole-number weights mean repeated rows; other weights
+    are scaled to a mean of 1. The module's docstring says how the classes come together. `edges_` (K, M - 1) and
+    `values_` (K, M) are the average, which is a step function.
+
+    Source: [naeini2015]. Differs: equal scores are never cut apart, and B counts the bins that this leaves.
+
+    >>> scores, labels = [0.2] * 10 + [0.8] * 10, [0] * 6 + [1] * 4 + [0] * 5 + [1] * 5
+    >>> calibrator = BayesianBinning().fit(scores, labels, kind="probs")
+    >>> [round(p, 4) for p in calibrator.predict_probs([0.25, 0.6, 0.85], kind="probs").tolist()]
+    [0.4461, 0.463, 0.463]
+    """
+
+    FITTED = ("edges_", "values_")
+    edges_: Tensor
+    values_: Tensor
+
+    def __init__(self, *, range_factor: float = 10.0, prior_size: float = 2.0) -> None:
+        super().__init__()
+        fine = 1 <= range_factor < math.inf
+        require(fine, "range_factor", "must be at least 1 and finite", range_factor, "The paper uses 10.")
+        fine = 0 < prior_size < math.inf
+        require(fine, "prior_size", "must be positive and finite", prior_size, "The paper uses 2.")
+        self.range_factor, self.prior_size = float(range_factor), float(prior_size)
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments that it was made with."""
+        return {"range_factor": self.range_factor, "prior_size": self.prior_size}
+
+    def _table(self, groups: Groups) -> tuple[Array, Array]:
+        curve = np.zeros(len(groups.value))
+        for share, cuts, means in self._models(groups):
+            curve += share * np.repeat(means, np.diff(cuts))
+        changes = np.concatenate([[0], np.flatnonzero(np.diff(curve)) + 1, [len(curve)]])
+        return _steps(groups.edges[changes[1:-1]], curve[changes[:-1]])
+
+    def _models(self, groups: Groups) -> Iterator[tuple[float, Array, Array]]:
+        """The share of each model that has one, the groups at which its bins begin and end, and the bins' means."""
+        cuts, model = self._bins(groups)
+        inside = model[1:] == model[:-1]  # between the last cut of a model and the first of the next there is no bin
+        below, above, model = cuts[:-1][inside], cuts[1:][inside], model[1:][inside]
+        num_bins = np.bincount(model)
+        scale = float(groups.count.sum()) / groups.total
+        hits, rows = (
+            scale * np.diff(np.append(0.0, sums)[cuts])[inside] for sums in (groups.reached_right, groups.reached)
+        )
+        edges = groups.edges
+        middle = np.maximum((edges[below] + edges[above]) / 2, _LEAST_MIDDLE)
+        prior = self.prior_size / num_bins[model]
+        misses = np.maximum(rows - hits, 0)  # 0 but for rounding where all rows are hits
+        evidence = np.bincount(model, _log_evidence(hits, misses, prior * middle, prior * (1 - middle)))
+        share = np.exp(evidence - evidence.max())
+        share /= share.sum()
+        means = (hits + prior * middle) / (rows + prior)
+        ends = np.cumsum(num_bins)
+        for index in np.flatnonzero(share > _NEGLIGIBLE):
+            bins = slice(ends[index] - num_bins[index], ends[index])
+            yield float(share[index]), np.append(below[bins], above[bins][-1]), means[bins]
+
+    def _bins(self, groups: Groups) -> tuple[Array, Array]:
+        """The groups at which the bins of all models begin and end, one model after the other, and the models."""
+        root = np.cbrt(float(groups.count.sum()))
+        most = min(len(groups.value), math.ceil(root * self.range_factor))
+        fewest = min(most, max(1, math.floor(root / self.range_factor)))
+        masses = np.concatenate([groups.mass_cuts(num_bins) for num_bins in range(fewest, most + 1)])
+        model = np.cumsum(masses == 0) - 1
+        cuts = np.where(masses > 0, _cuts(groups, groups.below_masses(masses)[1]), 0)
+        new = np.append(True, (np.diff(cuts) != 0) | (np.diff(model) != 0))  # ties make bins empty
+        return cuts[new], model[new]
+
+
+def _scores(logits: Tensor) -> Tensor:
+    """The probabilities that are mapped (n, K): all classes, or the second of two."""
+    probs = torch.softmax(logits.to(wide_dtype(logits.device)), 1)
+    return probs[:, 1:] if logits.shape[1] == 2 else probs
+
+
+def _classes(data: FitData) -> Iterator[Groups]:
+    """The ranking of every class that has a function, read in as many passes as memory asks for."""
+    blocks = [(block.labels.cpu().numpy(), block.weight) for block in data.blocks()]
+    labels = np.concatenate([label for label, _ in blocks])
+    weighted = any(weight is not None for _, weight in blocks)
+    weight = np.concatenate([_weight(weight, len(label)) for label, weight in blocks]) if weighted else None
+    first = 1 if data.num_classes == 2 else 0  # the number of the class in the first column of the scores
+    together = max(1, _HELD // len(labels))
+    for start in range(0, data.num_classes - first, together):
+        columns = np.concatenate(
+            [_scores(block.logits)[:, start : start + together].T.cpu().numpy() for block in data.blocks()], 1
+        )
+        for column, scores in enumerate(columns):
+            yield Groups.of_scores(scores, labels == first + start + column, weight)
+
+
+def _weight(weight: Tensor | None, rows: int) -> Array:
+    return np.ones(rows) if weight is None else weight.cpu().numpy()
+
+
+def _log_evidence(hits: Array, misses: Array, alpha: Array, beta: Array) -> Array:
+    """The logarithm of the probability of labels with so many hits and misses, under a Beta prior."""
+    from scipy.special import betaln
+
+    return np.asarray(betaln(hits + alpha, misses + beta) - betaln(alpha, beta))
+
+
+def _cuts(groups: Groups, edges: Array) -> Array:
+    """How many groups of equal scores lie at or below each edge."""
+    return np.searchsorted(groups.value, edges, side="right")
+
+
+def _steps(edges: Array, values: Array) -> tuple[Array, Array]:
+    """A step function without the edges between equal values; one edge is always there."""
+    changes = values[1:] != values[:-1]
+    if not changes.any():
+        return np.ones(1), values[[0, 0]]
+    return edges[changes], values[np.append(True, changes)]

@@ -1,0 +1,1 @@
+"""focalcal inside other libraries; each module here imports its library, so import the one you need."""
