@@ -242,16 +242,23 @@ def test_a_failed_fit_leaves_a_fitted_calibrator_as_it_was_or_as_new(case):
 
 @every_calibrator
 def test_an_interrupted_fit_leaves_nothing_half_fitted(case, monkeypatch):
-    def interrupt(*_):
+    calibrator = case.fitted()
+    last = type(calibrator.parts[-1] if isinstance(calibrator, c.Compose) else calibrator)
+    fit = last._fit
+
+    def at_once(*_):
         raise KeyboardInterrupt
 
-    calibrator = case.fitted()
-    last = calibrator.parts[-1] if isinstance(calibrator, c.Compose) else calibrator
-    with monkeypatch.context() as patch:
-        patch.setattr(type(last), "_fit", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            calibrator.fit(*case.data(100, seed=5))
-    assert state_of(calibrator) in (state_of(case.fitted()), state_of(case.make()))
+    def at_the_end(*given):
+        fit(*given)
+        raise KeyboardInterrupt
+
+    for interrupted in (at_once, at_the_end):
+        with monkeypatch.context() as patch:
+            patch.setattr(last, "_fit", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                calibrator.fit(*case.data(100, seed=5))
+        assert state_of(calibrator) in (state_of(case.fitted()), state_of(case.make()))
 
 
 # ------------------------------------------------------------------------------------------------------ of the settings

@@ -627,6 +627,8 @@ def test_compose_and_sequential_agree_on_what_is_fitted(case):
     same(composed(logits), nn.Sequential(first, last)(logits))
     same(composed(logits), last(first(logits)))
     same(c.Compose(last, first)(logits), first(last(logits)))
+    object.__setattr__(first._report, "kept_identity", True)
+    same(composed(logits), last(torch.log_softmax(logits, 1)))
 
 
 @every_calibrator

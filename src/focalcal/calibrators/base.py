@@ -141,7 +141,7 @@ class Calibrator(nn.Module, ABC):
         return self._fit_to(FitData.of_arrays(logits, labels, kind, sample_weight))
 
     def _fit_to(self, data: FitData) -> Self:
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():  # autograd may meet the fitted values later
             self._reset()
             try:
                 outcome = self._fit(data)
@@ -197,9 +197,10 @@ class Calibrator(nn.Module, ABC):
         with torch.no_grad():
             scores = from_numpy(given) if isinstance(given, np.ndarray) else given
             scores = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
-            positive = checked.binary and kind != "logits"
-            scores = _positive_logits(scores, kind) if positive else logits_of(scores, kind)
-            probs = self.forward(scores).exp()
+            if checked.binary and kind != "logits":
+                other = 1 - scores if kind == "probs" else torch.log(-torch.expm1(scores))
+                scores = torch.stack([other, scores], 1)
+            probs = self.forward(logits_of(scores, kind)).exp()
             probs = probs[:, 1] if checked.binary else probs
         return probs.numpy() if isinstance(given, np.ndarray) else probs
 
@@ -300,11 +301,3 @@ class StreamFitted(Calibrator):
         sample_weight), always the same ones.
         """
         return self._fit_to(FitData.of_stream(batches_factory, kind))
-
-
-def _positive_logits(scores: Tensor, kind: Kind) -> Tensor:
-    """Log-odds of the positive class from its probability or log-probability."""
-    p = scores if kind == "probs" else scores.exp()
-    tiny = torch.finfo(scores.dtype).tiny
-    other = 1 - p if kind == "probs" else -torch.expm1(scores)
-    return torch.log(p.clamp(min=tiny)) - torch.log(other.clamp(min=tiny))

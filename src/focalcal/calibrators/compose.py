@@ -31,6 +31,11 @@ class Compose(Calibrator):
         self.parts = cast("list[Calibrator]", nn.ModuleList(calibrators))
         self.criterion = calibrators[-1].criterion
 
+    def _reset(self) -> None:
+        super()._reset()
+        for part in self.__dict__["_modules"].get("parts", ()):  # not there yet when the module is made
+            part._reset()
+
     @property
     def is_fitted(self) -> bool:
         """Whether every part is fitted."""

@@ -43,8 +43,9 @@ class FitData:
     `num_rows` and `mass` (the total weight) are known after the first pass.
     """
 
-    def __init__(self, parts: Callable[[], Iterable[Predictions]]) -> None:
-        self._parts, self._checked = parts, False
+    def __init__(self, parts: Callable[[], Iterable[Predictions]], *, streamed: bool = False) -> None:
+        self._parts, self._checked, self._streamed = parts, False, streamed
+        self._sums: list[float] = []
         self.num_rows, self.mass, self.num_classes = 0, 0.0, 0
 
     @staticmethod
@@ -59,7 +60,10 @@ class FitData:
         require(callable(batches), "batches_factory", "must be a function that opens the data anew", type(batches))
 
         def parts() -> Iterator[Predictions]:
-            for batch in batches():
+            opened = batches()
+            rule = "must give an iterable of batches when it is called"
+            require(isinstance(opened, Iterable), "batches_factory", rule, type(opened).__name__)
+            for batch in opened:
                 rule = "must give tuples (logits, labels) or (logits, labels, sample_weight)"
                 fine = isinstance(batch, (tuple, list)) and len(batch) in (2, 3)
                 require(fine, "batches_factory", rule, type(batch).__name__)
@@ -69,11 +73,11 @@ class FitData:
                     batch[0], batch[1], kind=kind, sample_weight=weight, argument="logits", may_be_empty=True
                 )
 
-        return FitData(parts)
+        return FitData(parts, streamed=True)
 
     def blocks(self) -> Iterator[Block]:
         """The rows in order. The first pass checks every value, later ones that the data is still the same."""
-        check, rows, mass = not self._checked, 0, 0.0
+        check, rows, mass, sums = not self._checked, 0, 0.0, [0.0, 0.0, 0.0]
         for predictions in self._parts():
             self._require_classes(predictions.num_classes)
             for chunk in predictions.chunks(check=check):
@@ -83,17 +87,31 @@ class FitData:
                     weight = torch.from_numpy(chunk.weight).to(chunk.scores.device, wide)
                 rows += len(chunk.scores)
                 mass += len(chunk.scores) if chunk.weight is None else float(chunk.weight.sum())
-                yield Block(logits_of(chunk.scores, predictions.kind), chunk.labels, weight)
+                block = Block(logits_of(chunk.scores, predictions.kind), chunk.labels, weight)
+                if self._streamed:
+                    sums = [sum_ + part for sum_, part in zip(sums, _sums(block), strict=True)]
+                yield block
         if check:
             require(rows >= _FEWEST_ROWS, "logits", f"a fit needs at least {_FEWEST_ROWS} rows", rows)
-            self._checked, self.num_rows, self.mass = True, rows, mass
+            self._checked, self.num_rows, self.mass, self._sums = True, rows, mass, sums
         fix = "Pass a function that opens the data anew, not an iterator that can be read once."
         require(rows == self.num_rows, "batches_factory", f"gave {self.num_rows} rows before", rows, fix)
+        same = all(
+            math.isclose(a, b, rel_tol=1e-9) for a, b in zip([mass, *sums], [self.mass, *self._sums], strict=True)
+        )
+        require(same, "batches_factory", "must give the same data each time", "other values than before")
 
     def _require_classes(self, num_classes: int) -> None:
         self.num_classes = self.num_classes or num_classes
         rule = f"all batches must have the same number of classes, {self.num_classes} so far"
         require(num_classes == self.num_classes, "logits", rule, num_classes)
+
+
+def _sums(block: Block) -> list[float]:
+    """Enough to notice that a block is not the one that was there before: sums that do not cancel."""
+    wide = block.logits.to(wide_dtype(block.logits.device))
+    at_label = wide.gather(1, block.labels.unsqueeze(1))
+    return [float(wide.square().sum()), float((at_label - wide.amax(1, keepdim=True)).sum()), float(block.labels.sum())]
 
 
 def logits_of(scores: Tensor, kind: Kind) -> Tensor:

@@ -18,7 +18,7 @@ from focalcal.errors import FocalCalError, MissingExtraError
 OPSET = 18
 # Of probabilities in float32: onnxruntime and torch round differently, by a few units in the last place.
 _PARITY = 1e-6
-_CHECKED_ROWS = 64
+_CHECKED_ROWS = 256
 
 
 def export_onnx(calibrator: Calibrator, path: str | Path, num_classes: int | None) -> None:
@@ -32,7 +32,7 @@ def export_onnx(calibrator: Calibrator, path: str | Path, num_classes: int | Non
             f"to_onnx needs {error.name}, which is not installed. Install it with: pip install 'focalcal[onnx]'"
         ) from error
     calibrator.require_fitted()
-    classes = num_classes or calibrator.num_classes_
+    classes = calibrator.num_classes_ if num_classes is None else num_classes
     require(classes is not None, "num_classes", "must be given, because this calibrator was not fitted", None)
     assert classes is not None
     calibrator._require_classes(classes)
@@ -86,7 +86,10 @@ def _require_parity(calibrator: Calibrator, session: Any, num_classes: int) -> N
 
 
 def _logits(rows: int, num_classes: int) -> torch.Tensor:
-    """Rows of all degrees of certainty: logits from 0.01 to 30 apart."""
+    """Rows of all degrees of certainty: logits from 0.01 to 30 apart, and one class that leads by 0 to 100."""
     generator = torch.Generator().manual_seed(0)
-    spread = torch.logspace(-2, 1.5, rows).unsqueeze(1)
-    return torch.randn(rows, num_classes, generator=generator) * spread
+    half = (rows + 1) // 2
+    logits = torch.randn(rows, num_classes, generator=generator)
+    logits[:half] *= torch.logspace(-2, 1.5, half).unsqueeze(1)
+    logits[half:, 0] += torch.linspace(0, 100, rows - half)
+    return logits

@@ -109,11 +109,9 @@ def _build(document: dict[str, Any], prefix: str, arrays: dict[str, Tensor]) -> 
     else:
         calibrator = kind(**document["settings"])
     for name in calibrator.FITTED:
-        value = (
-            arrays[prefix + name]
-            if prefix + name in arrays
-            else torch.tensor(document["fitted"][name], dtype=torch.float64)
-        )
+        value = arrays.get(prefix + name)
+        if value is None:
+            value = torch.tensor(_number(document["fitted"][name]), dtype=torch.float64)
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"{name} is not finite")
         calibrator._set(**{name: value})
@@ -123,17 +121,23 @@ def _build(document: dict[str, Any], prefix: str, arrays: dict[str, Tensor]) -> 
     return calibrator
 
 
+def _number(value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise ValueError(f"a fitted value is {value!r}, not a number")
+    return float(value)
+
+
 def _parse(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The document and the arrays of a file, told apart by their first bytes."""
     length = int.from_bytes(content[:8], "little")
-    is_safetensors = content[8:9] == b"{" and length <= len(content)  # its first bytes may be those of anything
+    is_safetensors = content[7:9] == b"\0{"  # the end of the length of its header, and the header
     if not is_safetensors and (content[:1] == b"\x80" or content[:2] == b"PK"):
         raise FileFormatError(
             f"{path}: is a pickle or a torch archive. focalcal never reads those, because they can run any code; "
             "save with calibrator.save."
         )
     try:
-        if content.lstrip()[:1] == b"{":
+        if not is_safetensors and content.lstrip()[:1] == b"{":
             document, arrays = json.loads(content), {}
         else:
             from safetensors.torch import load

@@ -156,7 +156,7 @@ class _Rows:
     """All rows, prepared: once if there is room, else for each temperature anew."""
 
     def __init__(self, data: FitData) -> None:
-        self._data, values = data, 0
+        self._data, self.scratch, values = data, _Scratch(), 0
         self._kept: list[_Prepared] = []
         for block in data.blocks():
             values += block.logits.numel()
@@ -178,57 +178,85 @@ class _Family:
 
     top: Tensor  # h of the largest class
     total: Tensor  # sum of h
-    squares: Tensor  # sum of h squared, if asked for; in float64, for the range
-    log_label: Tensor  # log h of the label, if asked for
+    squares: Tensor | None  # sum of h squared, if asked for; in float64, for the range
+    log_label: Tensor | None  # log h of the label, if asked for
+
+
+class _Scratch:
+    """Memory that is used again and again: fresh pages cost more than the arithmetic that fills them."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Tensor] = {}
+
+    def take(self, name: str, shape: Sequence[int], device: torch.device) -> Tensor:
+        """A float32 tensor with any values, which is nobody's until its name is taken again."""
+        size = math.prod(shape)
+        if name not in self._held or len(self._held[name]) < size:
+            self._held[name] = torch.empty(size, device=device)
+        return self._held[name][:size].view(*shape)
 
 
 def _family(
-    rows: _Prepared, temperature: float, gammas: tuple[float, ...], *, label: bool = False, squared: bool = False
+    rows: _Prepared,
+    temperature: float,
+    gammas: tuple[float, ...],
+    scratch: _Scratch,
+    *,
+    label: bool = False,
+    squared: bool = False,
 ) -> _Family:
-    inverse = 1 / temperature
-    log_q = (rows.others * inverse).clamp_(min=_LOG_TINY)
-    q = torch.threshold_(torch.exp(log_q), _TINY, 0.0)
+    inverse, device = 1 / temperature, rows.top.device
+    log_q, q = (scratch.take(name, rows.others.shape, device) for name in ("log q", "q"))
+    torch.mul(rows.others, inverse, out=log_q).clamp_(min=_LOG_TINY)
+    torch.threshold_(torch.exp(log_q, out=q), _TINY, 0.0)
     exp_top = torch.exp((rows.top * inverse).clamp_(min=_LOG_TINY))
     rest = exp_top[1:].sum(0) + q.sum(1)
-    whole = 1 + rest
-    log_whole = torch.log1p(rest)
+    whole, log_whole = 1 + rest, torch.log1p(rest)
     not_first = rest / whole
     log_not_first = _log_rest(rest, rows.top, inverse) - log_whole
-    gamma = torch.tensor(gammas, device=q.device).view(-1, 1, 1)
+    gamma = torch.tensor(gammas, device=device).view(-1, 1, 1)
 
     q_top = exp_top.div_(whole)
     not_top = 1 - q_top
     not_top[0] = not_first  # 1 - q would cancel
     ahead = torch.log(not_top) - log_not_first
     ahead[0] = 0
-    h_top = _h(q_top, rows.top * inverse - log_whole, not_top, ahead, gamma)  # (G, m, n)
-    wide = wide_dtype(q.device)
-    total, squares = h_top.sum(1), h_top.to(wide).square().sum(1) if squared else h_top
+    h_top = _h(q_top, rows.top * inverse - log_whole, not_top, ahead, gamma, scratch)  # (G, m, n)
+    squares = h_top.to(wide_dtype(device)).square().sum(1) if squared else None
+    total = h_top.sum(1)
+    first = h_top[:, 0].clone()
     if rows.others.shape[1]:
         q.div_(whole.unsqueeze(1))
         log_q.sub_(log_whole.unsqueeze(1))
-        linear, square, exact = _polynomials(gammas)
-        for g in exact:  # class by class, where the polynomial would not be right
-            not_q = 1 - q
-            h = _h(q, log_q, not_q, torch.log(not_q) - log_not_first.unsqueeze(1), gamma[g])
-            total[g] += h.sum(1)
-            if squared:
-                squares[g] += h.to(wide).square().sum(1)
-        degree = _DEGREE if len(exact) < np.count_nonzero(gammas) else 1  # without gamma h is q, and h^2 is q^2
-        sums = _monomial_sums(q, log_q, degree)
-        scale = torch.exp((gamma[:, 0] * log_not_first).clamp_(max=80.0))  # the sums are 0 where it would overflow
-        total.addcmul_(linear[:, : len(sums)].to(sums) @ sums, scale)
-        if squared:
-            squares += (square[:, : len(sums)].to(sums) @ sums) * scale.to(wide).square()
-    log_label = log_whole
-    if label:
-        log_q_label = rows.label * inverse - log_whole
-        q_label = torch.exp(log_q_label)
-        not_label = torch.where(rows.correct, not_first, 1 - q_label)
-        ahead_label = torch.where(rows.correct, 0.0, torch.log(not_label) - log_not_first)
-        r_label = gamma[:, 0] * _r(q_label, log_q_label, not_label)
-        log_label = log_q_label - gamma[:, 0] * ahead_label - torch.log1p(r_label)
-    return _Family(h_top[:, 0], total, squares, log_label)
+        _add_others(q, log_q, log_not_first, gammas, total, squares, scratch)
+    log_label = _log_h_label(rows, inverse, log_whole, not_first, log_not_first, gamma[:, 0]) if label else None
+    return _Family(first, total, squares, log_label)
+
+
+def _add_others(
+    q: Tensor,
+    log_q: Tensor,
+    log_not_first: Tensor,
+    gammas: tuple[float, ...],
+    total: Tensor,
+    squares: Tensor | None,
+    scratch: _Scratch,
+) -> None:
+    """Add what the classes that are not among the largest have to the sums (G, n) of h and of its square."""
+    linear, square, exact = _polynomials(gammas)
+    gamma = torch.tensor(gammas, device=q.device).view(-1, 1)
+    for g in exact:  # class by class, where the polynomial would not be right
+        not_q = 1 - q
+        h = _h(q, log_q, not_q, torch.log(not_q) - log_not_first.unsqueeze(1), gamma[g], scratch)
+        total[g] += h.sum(1)
+        if squares is not None:
+            squares[g] += h.to(squares.dtype).square().sum(1)
+    degree = _DEGREE if len(exact) < np.count_nonzero(gammas) else 1  # without gamma h is q, and h^2 is q^2
+    sums = _monomial_sums(q, log_q, degree, scratch)
+    scale = torch.exp((gamma * log_not_first).clamp_(max=80.0))  # the sums are 0 where it would overflow
+    total.addcmul_(linear[:, : len(sums)].to(sums) @ sums, scale)
+    if squares is not None:
+        squares += (square[:, : len(sums)].to(sums) @ sums) * scale.to(squares.dtype).square()
 
 
 def _log_rest(rest: Tensor, top: Tensor, inverse: float) -> Tensor:
@@ -237,9 +265,25 @@ def _log_rest(rest: Tensor, top: Tensor, inverse: float) -> Tensor:
     return torch.where(rest > 1e-30, torch.log(rest), top[1] * inverse + torch.log(behind))
 
 
-def _h(q: Tensor, log_q: Tensor, not_q: Tensor, ahead: Tensor, gamma: Tensor) -> Tensor:
-    """h = q (1 - q)^-gamma / (1 + gamma r); log(1 - q) is given as how far it is ahead of that of the largest class."""
-    return torch.exp(log_q - gamma * ahead).div_((gamma * _r(q, log_q, not_q)).add_(1))
+def _log_h_label(
+    rows: _Prepared, inverse: float, log_whole: Tensor, not_first: Tensor, log_not_first: Tensor, gamma: Tensor
+) -> Tensor:
+    log_q = rows.label * inverse - log_whole
+    q = torch.exp(log_q)
+    not_q = torch.where(rows.correct, not_first, 1 - q)
+    ahead = torch.where(rows.correct, 0.0, torch.log(not_q) - log_not_first)
+    return log_q - gamma * ahead - torch.log1p(gamma * _r(q, log_q, not_q))
+
+
+def _h(q: Tensor, log_q: Tensor, not_q: Tensor, ahead: Tensor, gamma: Tensor, scratch: _Scratch) -> Tensor:
+    """h = q (1 - q)^-gamma / (1 + gamma r); log(1 - q) is given as how far it is ahead of that of the largest class.
+
+    In memory of the scratch.
+    """
+    shape = torch.broadcast_shapes(q.shape, gamma.shape)
+    h, divisor = (scratch.take(name, shape, q.device) for name in ("h", "divisor"))
+    torch.sub(log_q, torch.mul(ahead, gamma, out=h), out=h).exp_()
+    return h.div_(torch.mul(_r(q, log_q, not_q), gamma, out=divisor).add_(1))
 
 
 def _r(q: Tensor, log_q: Tensor, not_q: Tensor) -> Tensor:
@@ -247,17 +291,22 @@ def _r(q: Tensor, log_q: Tensor, not_q: Tensor) -> Tensor:
     return torch.where(not_q > 1e-30, -q * log_q / not_q, 1.0)
 
 
-def _monomial_sums(q: Tensor, log_q: Tensor, degree: int) -> Tensor:
-    """Sums over classes of q times each monomial q^a (q log q)^b up to the degree, in the order of `_monomials`."""
-    tilted, column, sums = log_q.mul_(q), q.clone(), []  # q log q
+def _monomial_sums(q: Tensor, log_q: Tensor, degree: int, scratch: _Scratch) -> Tensor:
+    """Sums over classes of q times each monomial q^a (q log q)^b up to the degree, in the order of `_monomials`.
+
+    Uses up `log_q`.
+    """
+    tilted = log_q.mul_(q)  # q log q
+    column, product = (scratch.take(name, q.shape, q.device) for name in ("column", "product"))
+    sums: list[list[Tensor]] = []
     for power in range(degree + 1):  # column is q (q log q)^power
         if power:
-            column.mul_(tilted)
-        sums.append([column.sum(1)])
-        product = column
-        for step in range(degree - power):
-            product = product * q if step == 0 else product.mul_(q)
-            sums[-1].append(product.sum(1))
+            torch.mul(column if power > 1 else q, tilted, out=column)
+        now = column if power else q
+        sums.append([now.sum(1)])
+        for _ in range(degree - power):
+            now = torch.mul(now, q, out=product)
+            sums[-1].append(now.sum(1))
     return torch.stack([sums[b][total - b] for total in range(degree + 1) for b in range(total + 1)])
 
 
@@ -267,6 +316,7 @@ def _monomials(q: Array) -> Array:
     return np.stack([q ** (total - b) * tilted**b for total in range(_DEGREE + 1) for b in range(total + 1)], 1)
 
 
+@lru_cache(maxsize=64)
 def _polynomials(gammas: tuple[float, ...]) -> tuple[Tensor, Tensor, list[int]]:
     """Coefficients (G, 10) of h/q and of h^2/q in the monomials for q up to 1 / (m + 1); and which gammas need more."""
     q, monomials, solve = _least_squares()
@@ -302,11 +352,11 @@ def _smooth_values(
     data: FitData, criterion: Criterion, lines: Sequence[tuple[float, tuple[float, ...]]]
 ) -> list[Array]:
     """Means over rows, in one pass: all temperatures go over a block while it is in the cache."""
-    sums = [np.zeros(len(gammas)) for _, gammas in lines]
+    sums, scratch = [np.zeros(len(gammas)) for _, gammas in lines], _Scratch()
     for block in data.blocks():
         rows = _prepare(block)
         for place, (temperature, gammas) in enumerate(lines):
-            family = _family(rows, temperature, gammas, label=True, squared=criterion.name == "brier")
+            family = _family(rows, temperature, gammas, scratch, label=True, squared=criterion.name == "brier")
             column = _column(family, criterion)
             weighted = column.sum(1, dtype=torch.float64) if rows.weight is None else column.double() @ rows.weight
             sums[place] += weighted.cpu().numpy()
@@ -314,7 +364,8 @@ def _smooth_values(
 
 
 def _column(family: _Family, criterion: Criterion) -> Tensor:
-    if criterion.name == "brier":
+    assert family.log_label is not None
+    if family.squares is not None:
         p = torch.exp(family.log_label) / family.total
         return family.squares / family.total.to(family.squares.dtype).square() - 2 * p + 1
     nll = (torch.log(family.total) - family.log_label).clamp_(min=0.0)
@@ -374,7 +425,7 @@ class _Seen:
 
 def _confidences(rows: _Rows, temperature: float, gammas: tuple[float, ...]) -> Array:
     """The confidence of each row (G, N)."""
-    families = (_family(part, temperature, gammas) for part in rows)
+    families = (_family(part, temperature, gammas, rows.scratch) for part in rows)
     return np.asarray(torch.cat([(family.top / family.total).clamp_(max=1.0) for family in families], 1).cpu().numpy())
 
 

@@ -97,6 +97,7 @@ def checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     >>> checked_bounds((0.1, 10))
     (0.1, 10.0)
     """
+    require(len(bounds) == 2, "bounds", "must be two temperatures, lower and upper", tuple(bounds))
     lower, upper = (float(bound) for bound in bounds)
     require(0 < lower < upper and math.isfinite(upper), "bounds", "must be 0 < lower < upper", tuple(bounds))
     return lower, upper

@@ -8,6 +8,7 @@ gradients apply it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -85,6 +86,8 @@ def minimize_convex(read: Callable[[Tensor], Local], start: Tensor) -> Minimum:
     tensor([0.6931], dtype=torch.float64)
     """
     point, here, damping = start, read(start), _LEAST_DAMPING
+    if not math.isfinite(here.value):  # the data must have changed since they were checked
+        return Minimum(point, here.value, 0, False, False)
     enough = _GRADIENT if isinstance(here.hessian, Tensor) else _GRADIENT_BY_PASSES
     for steps in range(1, _MAX_STEPS + 1):
         step, damping = _step(here, damping)

@@ -35,8 +35,8 @@ from focalcal.core.rows import all_log_odds
 from focalcal.core.solve import solve_increasing
 from focalcal.errors import InputError
 
-# From these log-odds on, 1 - v is below the last bit of float64 and -v log v / (1-v) is 1.
-_SURE = 40.0
+# From these log-odds on -v log v / (1-v) is 1 - (1-v)/2 to the last bit, and v log v / (1-v) would lose some.
+_SURE = 18.0
 # log of a probability that is zero: finite, so that Newton can work with it, and exp of it is exactly 0.
 _LOG_ZERO = -1e4
 
@@ -52,7 +52,7 @@ def log_h(log_odds: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
     cross_entropy = F.softplus(-log_odds, threshold=50.0)  # -log v
     v, not_v = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
     r = torch.where(v > 0, v * cross_entropy / not_v.clamp_min(1e-300), torch.zeros_like(v))
-    r = torch.where(log_odds > _SURE, torch.ones_like(r), r)
+    r = torch.where(log_odds > _SURE, 1 - torch.exp(-log_odds) / 2, r)
     value = gamma * F.softplus(log_odds, threshold=50.0) - cross_entropy - torch.log1p(gamma * r)
     slope = not_v + gamma * v * (1 - (torch.where(v > 0, cross_entropy, 0.0) - 1 + r) / (1 + gamma * r))
     return value, slope

@@ -92,7 +92,7 @@ def tempered_sums(logits: Tensor, labels: Tensor, weight: Tensor | None, inverse
     """
     behind = logits - logits.amax(1, keepdim=True)
     label = behind.gather(1, labels.unsqueeze(1)).squeeze(1)
-    shares = torch.exp(behind * inverse_temperature)
+    shares = (behind * inverse_temperature).exp_()
     total = shares.sum(1)
     mean = shares.mul_(behind).sum(1) / total
     square = shares.mul_(behind).sum(1) / total

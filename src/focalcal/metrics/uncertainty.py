@@ -3,6 +3,7 @@ r"""How certain a measured number is: intervals, paired comparisons, bands per b
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -87,7 +88,8 @@ def bootstrap(
     where `metric` is a measure of this package, its name, or any function of rows (`lambda rows: nll(rows) +
     ece(rows)`); `options` go to it. Scores are read once: resamples reuse what was found for each row, and means and
     bins of all resamples come from one product. `"bca"` corrects for bias and skewness, which measures such as ECE
-    have, since they can only grow by noise; `"percentile"` takes quantiles as they are.
+    have, since they can only grow by noise: where that noise is much of the value, as for the ECE of a calibrated
+    model, the interval may lie wholly below it. `"percentile"` takes quantiles as they are.
 
     Source: [efron1987] for BCa; its acceleration comes from a jackknife over 200 groups of rows.
 
