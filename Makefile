@@ -52,6 +52,7 @@ bench: $(VENV)/bench.stamp  ## Run the benchmarks; results go to benchmarks/resu
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/calibrators.py
+	$(BIN)/python benchmarks/post_hoc.py
 
 clean:  ## Remove the environment and all caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -21,6 +21,9 @@ from focalcal.core.predictions import Kind, Predictions
 BatchesFactory: TypeAlias = Callable[[], Iterable[tuple[Any, ...]]]
 
 _FEWEST_ROWS = 2
+# Values in a sample that finds a start: a few thousand rows are right to a percent, and a percent is what Newton's
+# method squares in one pass.
+_SAMPLED = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,13 @@ class Block:
     logits: Tensor
     labels: Tensor
     weight: Tensor | None
+
+    def split(self, values: int) -> Iterator[Block]:
+        """The rows in smaller blocks of about so many logits."""
+        rows = max(1, values // self.logits.shape[1])
+        for start in range(0, len(self.labels), rows):
+            part = slice(start, start + rows)
+            yield Block(self.logits[part], self.labels[part], None if self.weight is None else self.weight[part])
 
     def mean_sum(self, column: Tensor) -> float:
         """The weighted sum of a column (n,) of the rows."""
@@ -105,6 +115,62 @@ class FitData:
         self.num_classes = self.num_classes or num_classes
         rule = f"all batches must have the same number of classes, {self.num_classes} so far"
         require(num_classes == self.num_classes, "logits", rule, num_classes)
+
+
+class Sample:
+    """Every so-many-th row of a stream of unknown length: thinned out by half whenever it grows too large."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.stride, self.values = 1, 0
+
+    def add(self, block: Block) -> None:
+        """Take some rows of a block along."""
+        self._keep(block, self.stride)
+        while self.values > _SAMPLED and sum(len(kept.labels) for kept in self.blocks) > _FEWEST_ROWS:
+            thick, self.blocks, self.values = self.blocks, [], 0
+            for kept in thick:
+                self._keep(kept, 2)
+            self.stride *= 2
+
+    def _keep(self, block: Block, stride: int) -> None:
+        part = slice(None, None, stride)
+        # Clones, because a view would keep all rows of a stream in memory.
+        weight = None if block.weight is None else block.weight[part].clone()
+        kept = Block(block.logits[part].clone(), block.labels[part].clone(), weight)
+        self.blocks.append(kept)
+        self.values += kept.logits.numel()
+
+    def data(self) -> FitData:
+        """The sample as one block: many small ones would cost more in calls than in arithmetic."""
+        wide = wide_dtype(self.blocks[0].logits.device)
+        weights = [torch.ones_like(b.labels, dtype=wide) if b.weight is None else b.weight for b in self.blocks]
+        together = Block(
+            torch.cat([block.logits for block in self.blocks]),
+            torch.cat([block.labels for block in self.blocks]),
+            None if all(block.weight is None for block in self.blocks) else torch.cat(weights),
+        )
+        return _OneBlock(together)
+
+
+class _OneBlock(FitData):
+    """A block that was read and checked before."""
+
+    def __init__(self, block: Block) -> None:
+        self._block, (self.num_rows, self.num_classes) = block, block.logits.shape
+        self.mass = float(self.num_rows if block.weight is None else block.weight.sum())
+
+    def blocks(self) -> Iterator[Block]:
+        """The one block."""
+        return iter([self._block])
+
+
+def sampled(data: FitData) -> FitData:
+    """Some of the rows, evenly spread; all of them if they are few."""
+    sample = Sample()
+    for block in data.blocks():
+        sample.add(block)
+    return sample.data() if sample.stride > 1 else data
 
 
 def _sums(block: Block) -> list[float]:

@@ -34,6 +34,8 @@ GAMMA_BOUNDS = (-0.95, 20.0)
 _SERIES = 12.0
 _SURE = 40.0
 _MAX_PASSES = 60
+# Logits that are taken together: there are some thirty temporaries of their size, in float64.
+_BLOCK = 1 << 16
 _GRADIENT = 1e-10
 _STEP = 1e-9
 
@@ -67,8 +69,8 @@ def criterion_derivatives(data: FitData, criterion: Criterion, gamma: float, log
     """A smooth criterion of the family at a point, with its derivatives, in one pass over the rows."""
     sums = np.zeros(6)
     for block in data.blocks():
-        columns = _block_derivatives(block, criterion, gamma, log_inverse)
-        sums += [block.mean_sum(column) for column in columns]
+        for part in block.split(_BLOCK):
+            sums += [part.mean_sum(column) for column in _block_derivatives(part, criterion, gamma, log_inverse)]
     value, by_gamma, by_u, gg, gu, uu = (sums / data.mass).tolist()
     return Derivatives(value, np.array([by_gamma, by_u]), np.array([[gg, gu], [gu, uu]]))
 

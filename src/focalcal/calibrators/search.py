@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import FitData, sampled
 from focalcal.calibrators.newton import GAMMA_BOUNDS, criterion_derivatives, minimize
 from focalcal.calibrators.nll import fit_nll_temperature
 from focalcal.calibrators.scan import Found, scan_grid, scan_lines
@@ -157,20 +157,24 @@ def search_continuous(
     gamma_bounds: tuple[float, float] = GAMMA_BOUNDS,
     temperature_bounds: tuple[float, float],
 ) -> Best:
-    """The least of a smooth criterion by Newton's method, from the best of some starts and, so that it cannot do worse
-    than temperature scaling, from there; a parameter whose bounds are equal is fixed.
+    """The least of a smooth criterion by Newton's method; a parameter whose bounds are equal is fixed.
+
+    On a sample of the rows, from the best of some points and from the best temperature without a map; then on all.
     """
-    read = functools.partial(criterion_derivatives, data, criterion)
+    some = sampled(data)
+    minimum = functools.partial(minimize, gamma_bounds=gamma_bounds, temperature_bounds=temperature_bounds)
     temperatures = _inside(_START_TEMPERATURES, temperature_bounds)
     gammas = _inside(_START_GAMMAS, gamma_bounds)
-    start = scan_lines(data, criterion, [(temperature, gammas) for temperature in temperatures])
+    start = scan_lines(some, criterion, [(temperature, gammas) for temperature in temperatures])
     starts = [(start.gamma, start.temperature)]
     if len(gammas) > 1 and len(temperatures) > 1 and start.gamma != 0:
-        plain = scan_lines(data, criterion, [(temperature, (0.0,)) for temperature in temperatures])
+        plain = scan_lines(some, criterion, [(temperature, (0.0,)) for temperature in temperatures])
         starts.append((0.0, plain.temperature))
-    ends = [minimize(read, point, gamma_bounds=gamma_bounds, temperature_bounds=temperature_bounds) for point in starts]
-    best = min(ends, key=lambda each: each.value)
-    passes = sum(each.passes for each in ends)
+    ends = [minimum(functools.partial(criterion_derivatives, some, criterion), point) for point in starts]
+    best, passes = min(ends, key=lambda each: each.value), sum(each.passes for each in ends)
+    if some is not data:
+        best = minimum(functools.partial(criterion_derivatives, data, criterion), (best.gamma, best.temperature))
+        passes = best.passes
     return Best(best.gamma, best.temperature, best.value, passes, best.converged, best.at_boundary)
 
 
