@@ -131,7 +131,17 @@ def beta_minimum(odds, labels, parameters, weight=None):
 
 @pytest.mark.parametrize("parameters", ["abm", "ab", "am"])
 @pytest.mark.parametrize(
-    "truth", [(0.6, 0.3, 0.2), (-1.0, 1.5, 0.0), (1.5, -1.0, 0.3), (-0.5, -0.5, 0.0), (-2.0, -0.1, 1.0), (0, 0, 0.5)]
+    "truth",
+    [
+        (0.6, 0.3, 0.2),
+        (-1.0, 1.5, 0.0),
+        (1.5, -1.0, 0.3),
+        (-0.2, 1.5, 0.0),  # a alone, or b alone, would do, but not equally well
+        (1.5, -0.2, 0.0),
+        (-0.5, -0.5, 0.0),
+        (-2.0, -0.1, 1.0),
+        (0.0, 0.0, 0.5),
+    ],
 )
 def test_beta_calibration_is_the_minimum_with_slopes_above_zero(truth, parameters):
     odds, labels = data(*truth)

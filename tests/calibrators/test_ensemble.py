@@ -157,12 +157,27 @@ def test_rows_of_equal_logits_have_weights_and_no_temperature(criterion):
     close(calibrator.predict_probs(np.zeros((1, 3))), np.full((1, 3), 1 / 3), 1e-15)
 
 
+def test_no_probability_exceeds_one_however_the_weights_round():
+    calibrator = EnsembleTemperatureScaling().fit(*DATA[0])
+    for first in np.random.default_rng(0).random(200):
+        calibrator._set(weights_=torch.tensor([first, 1 - first, 0.0], dtype=torch.float64))
+        assert (calibrator(np.array([[1e4, 0.0, 0.0]])) <= 0).all()
+
+
 def test_log_probabilities_are_right_where_the_mixture_underflows():
     calibrator = EnsembleTemperatureScaling("nll").fit(*DATA[0])
     logits = np.array([[0.0, -500.0, -3000.0], [1e4, 0.0, 9999.0], [1e-3, 0.0, -1e-3]])
-    for weights in ([0.7, 0.3, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5], [0.2, 0.3, 0.5]):
+    for weights in (
+        [0.7, 0.3, 0.0],
+        [1.0, 0.0, 0.0],
+        [0.0, 1.0, 0.0],
+        [0.5, 0.0, 0.5],
+        [0.2, 0.3, 0.5],
+        [0.6, 0.3, 0.1],
+    ):
         calibrator._set(weights_=torch.tensor(weights, dtype=torch.float64))
         log_probs = calibrator(logits)
+        assert (log_probs <= 0).all()
         for row, found in zip(logits, log_probs, strict=True):
             with mpmath.workdps(50):
                 parts = []
@@ -195,6 +210,24 @@ def test_weights_batches_and_order(criterion):
         whole = EnsembleTemperatureScaling(criterion).fit(logits, labels)
         assert streamed.temperature_ == pytest.approx(whole.temperature_, abs=1e-10)
         close(streamed.weights_, whole.weights_, 1e-9)
+
+
+@pytest.mark.parametrize("wrong", [1, 30, 1000])
+def test_certain_mistakes_get_the_uniform_share_that_their_frequency_asks_for(wrong):
+    """Right rows have p = 1 - 2/3 w, wrong ones w/3: the NLL is least where 2/3 w is the share of mistakes."""
+    logits, labels = np.tile([1e4, 0.0, 0.0], (2000, 1)), np.repeat([0, 1], [2000 - wrong, wrong])
+    calibrator = EnsembleTemperatureScaling("nll", bounds=(0.9, 1.1)).fit(logits, labels)
+    assert calibrator.report_.converged
+    assert float(calibrator.weights_[2]) == pytest.approx(1.5 * wrong / 2000, rel=1e-9)
+    close(calibrator.predict_probs(logits[:1])[0, 0], 1 - wrong / 2000, 1e-12)
+
+
+def test_a_certain_mistake_that_hardly_counts_is_no_harm():
+    logits, labels = np.tile([1e4, 0.0, 0.0], (20, 1)), np.repeat([0, 1], [19, 1])
+    weight = np.repeat([1.0, 1e-12], [19, 1])
+    calibrator = EnsembleTemperatureScaling("nll", bounds=(0.9, 1.1)).fit(logits, labels, sample_weight=weight)
+    assert 0 <= float(calibrator.weights_[2]) < 1e-9
+    assert calibrator.report_.after < 1e-8
 
 
 @both

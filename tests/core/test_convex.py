@@ -69,6 +69,7 @@ def test_a_descent_without_end_is_ended_and_said_so(form):
     assert found.endless
     assert not found.converged
     assert found.value < 1e-7
+    assert found.value == pytest.approx(read(found.point).value, rel=1e-9)
     assert bool(torch.isfinite(found.point).all())
 
 

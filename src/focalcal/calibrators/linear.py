@@ -129,7 +129,7 @@ class MatrixScaling(_LinearCalibrator):
 
     Without penalties W and b are those of ever smaller ones: the off-diagonal entries of each row of W, and those of
     b, have mean 0. For many classes there is then often no minimum, because the classes can be told apart without
-    error; see `VectorScaling`. Beyond 33 classes the Hessian is applied by conjugate gradients, in passes over the
+    error; see `VectorScaling`. Beyond 34 classes the Hessian is applied by conjugate gradients, in passes over the
     data: 100 classes and 5,000 rows take a few hundred.
 
     Source: [guo2017, Sec. 4.2] for the map, [kull2019, Sec. 3] for the penalty.
