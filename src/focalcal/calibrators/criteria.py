@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -76,13 +75,7 @@ class Criterion:
         if self.smooth:
             total = sum(block.mean_sum(self.column(_read(block, calibrate))) for block in data.blocks())
             return total / data.mass
-        columns = []
-        for block in data.blocks():
-            reader = _read(block, calibrate)
-            weight = np.ones(len(block.labels)) if block.weight is None else block.weight.cpu().numpy()
-            columns.append((reader.confidence.cpu().numpy(), reader.correct.cpu().numpy(), weight))
-        confidence, correct, weight = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return self.of_confidences(confidence, correct, None if (weight == 1).all() else weight)
+        return self.of_confidences(*_pairs(data, calibrate))
 
     def column(self, reader: ChunkReader) -> Tensor:
         """What a smooth criterion is the mean of, one value per row."""
@@ -106,6 +99,26 @@ class Criterion:
         if self.name == "ks":
             return ranked.largest_drift()
         return smooth_calibration_error(ranked.value, ranked.residuals)[0]
+
+
+def _pairs(data: FitData, calibrate: LogProbs | None) -> tuple[Array, Array, Array | None]:
+    """Confidence, correctness and weight of all rows.
+
+    In arrays of the full length: pieces kept between the large temporaries of the blocks would tear the heap apart.
+    """
+    rows = data.count()
+    confidence, correct = torch.empty(rows, dtype=torch.float32), torch.empty(rows, dtype=torch.bool)
+    weight, start = None, 0
+    for block in data.blocks():
+        reader = _read(block, calibrate)
+        part = slice(start, start + len(block.labels))
+        confidence = confidence.to(torch.promote_types(confidence.dtype, reader.confidence.dtype))
+        confidence[part], correct[part] = reader.confidence, reader.correct
+        if block.weight is not None:
+            weight = torch.ones(rows, dtype=torch.float64) if weight is None else weight
+            weight[part] = block.weight
+        start = part.stop
+    return confidence.numpy(), correct.numpy(), None if weight is None else weight.numpy()
 
 
 def _read(block: Block, calibrate: LogProbs | None) -> ChunkReader:

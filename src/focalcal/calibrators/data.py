@@ -6,16 +6,18 @@ Every fit that is a sum over rows is written against `FitData` and so serves an 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from focalcal.core.focal import wide_dtype
 from focalcal.core.inputs import ArrayLike, require
 from focalcal.core.predictions import Kind, Predictions
+from focalcal.core.ranking import Array
 
 # A function that opens the data anew: each batch is (logits, labels) or (logits, labels, sample_weight).
 BatchesFactory: TypeAlias = Callable[[], Iterable[tuple[Any, ...]]]
@@ -111,6 +113,13 @@ class FitData:
         )
         require(same, "batches_factory", "must give the same data each time", "other values than before")
 
+    def count(self) -> int:
+        """The number of rows; reads them if nobody has done so yet."""
+        if not self.num_rows:
+            for _ in self.blocks():
+                pass
+        return self.num_rows
+
     def _require_classes(self, num_classes: int) -> None:
         self.num_classes = self.num_classes or num_classes
         rule = f"all batches must have the same number of classes, {self.num_classes} so far"
@@ -171,6 +180,18 @@ def sampled(data: FitData) -> FitData:
     for block in data.blocks():
         sample.add(block)
     return sample.data() if sample.stride > 1 else data
+
+
+def joined_weights(weights: Sequence[Tensor | None], columns: Sequence[Tensor]) -> Array | None:
+    """The weights of blocks together, 1 for those that have none; None if that is all of them.
+
+    >>> joined_weights([None, torch.tensor([2.0])], [torch.zeros(2), torch.zeros(1)])
+    array([1., 1., 2.])
+    """
+    if all(weight is None for weight in weights):
+        return None
+    pairs = zip(weights, columns, strict=True)
+    return np.concatenate([np.ones(len(rows)) if weight is None else weight.cpu().numpy() for weight, rows in pairs])
 
 
 def _sums(block: Block) -> list[float]:

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import Block, FitData
+from focalcal.calibrators.data import Block, FitData, joined_weights
 from focalcal.core.focal import wide_dtype
 from focalcal.core.maps import focal_log_probs
 from focalcal.core.ranking import Array
@@ -156,11 +156,9 @@ class _Rows:
     """All rows, prepared: once if there is room, else for each temperature anew."""
 
     def __init__(self, data: FitData) -> None:
-        self._data, self.scratch, values = data, _Scratch(), 0
-        self._kept: list[_Prepared] = []
-        for block in data.blocks():
-            values += block.logits.numel()
-            self._kept = [*self._kept, _prepare(block)] if values <= _KEPT else []
+        self._data, self.scratch = data, _Scratch()
+        few = sum(block.logits.numel() for block in data.blocks()) <= _KEPT
+        self._kept = [_prepare(block) for block in data.blocks()] if few else []
 
     def __iter__(self) -> Iterator[_Prepared]:
         return iter(self._kept) if self._kept else (_prepare(block) for block in self._data.blocks())
@@ -389,10 +387,11 @@ class _Seen:
 
     def __init__(self, data: FitData, criterion: Criterion, lines: Sequence[tuple[float, tuple[float, ...]]]) -> None:
         self._criterion, self._lines, self._rows = criterion, lines, _Rows(data)
-        correct, weight = zip(*((part.correct, _weight_of(part)) for part in self._rows), strict=True)
-        self._correct, weights = torch.cat(correct).cpu().numpy(), np.concatenate(weight)
-        self._weight = None if (weights == 1).all() else weights
-        self._share = (weights / weights.sum()).astype(np.float32)
+        correct, weight = zip(*((part.correct, part.weight) for part in self._rows), strict=True)
+        self._correct, self._weight = torch.cat(correct).cpu().numpy(), joined_weights(weight, correct)
+        self._share = np.full(len(self._correct), 1 / data.mass, dtype=np.float32)
+        if self._weight is not None:
+            self._share *= self._weight.astype(np.float32)
         self._accuracy = float(self._share @ self._correct)
         self.values = [np.full(len(gammas), math.inf) for _, gammas in lines]
         self._best = math.inf
@@ -427,7 +426,3 @@ def _confidences(rows: _Rows, temperature: float, gammas: tuple[float, ...]) -> 
     """The confidence of each row (G, N)."""
     families = (_family(part, temperature, gammas, rows.scratch) for part in rows)
     return np.asarray(torch.cat([(family.top / family.total).clamp_(max=1.0) for family in families], 1).cpu().numpy())
-
-
-def _weight_of(part: _Prepared) -> Array:
-    return np.ones(len(part.label)) if part.weight is None else part.weight.cpu().numpy()
