@@ -27,33 +27,13 @@ from harness import RESULTS, environment
 import focalcal as fc
 from focalcal import calibrators, metrics
 from focalcal.calibrators.identity import Identity
+from focalcal.select import DEFAULT_METHODS, SQUARE
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 PAGE = ROOT / "docs" / "results" / "post_hoc.md"
 
 IDENTITY = "identity"
-# Method, arguments. All other arguments are defaults.
-METHODS: list[tuple[str, dict[str, Any]]] = [
-    ("TemperatureScaling", {"criterion": "nll"}),
-    ("TemperatureScaling", {"criterion": "ada_ece"}),
-    ("FocalCalibration", {}),
-    # A grid would end above temperature scaling by nll, which is solved exactly.
-    ("FocalTemperatureScaling", {"criterion": "nll", "search": "continuous"}),
-    ("FocalTemperatureScaling", {"criterion": "ada_ece"}),
-    ("EnsembleTemperatureScaling", {}),
-    ("SplineCalibration", {}),
-    ("PlattScaling", {}),
-    ("BetaCalibration", {}),
-    ("VectorScaling", {}),
-    ("MatrixScaling", {}),
-    ("DirichletCalibration", {}),
-    ("HistogramBinning", {}),
-    ("IsotonicCalibration", {}),
-    ("BayesianBinning", {}),
-]
-# Methods with K (K + 1) parameters: where that is more than there are rows to fit, they take minutes and overfit.
-SQUARE = ("MatrixScaling", "DirichletCalibration")
 FITTED_BY = ("nll", "ada_ece")
 MEASURES = {"ece": "ECE, %", "ada_ece": "AdaECE, %", "nll": "NLL"}
 # A smaller family that is solved exactly and a larger one may differ by rounding in the last digits.
@@ -106,7 +86,7 @@ def label(method: str, arguments: dict[str, Any]) -> str:
 def contestants(model: Model) -> dict[str, calibrators.Calibrator]:
     """The identity and every method that exists and suits the model."""
     found: dict[str, calibrators.Calibrator] = {IDENTITY: Identity()}
-    for method, arguments in METHODS:
+    for method, arguments in DEFAULT_METHODS:
         kind = getattr(calibrators, method, None)
         if kind is None or (kind.BINARY and model.num_classes != 2):
             continue
@@ -226,7 +206,7 @@ def value(results: dict[str, Any], method: str, name: str) -> float:
 
 
 def as_markdown(models: list[Model], results: dict[str, dict[str, Any]]) -> str:
-    absent = sorted({method for method, _ in METHODS if not hasattr(calibrators, method)})
+    absent = sorted({method for method, _ in DEFAULT_METHODS if not hasattr(calibrators, method)})
     lines = [
         "# Post-hoc calibration of real networks",
         "",

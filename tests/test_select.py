@@ -18,8 +18,8 @@ from focalcal.calibrators.base import Calibrator, Outcome
 from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.identity import Identity
 from focalcal.select import (
-    _DEFAULT,
     CRITERIA,
+    DEFAULT_METHODS,
     MethodScore,
     Selection,
     _Contest,
@@ -448,7 +448,7 @@ def test_methods_are_calibrators_classes_names_or_a_mapping_of_them():
     assert not template.is_fitted
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in _DEFAULT}))
+@pytest.mark.parametrize("name", sorted({name for name, _ in DEFAULT_METHODS}))
 def test_every_method_of_the_default_set_can_be_named(name):
     logits, labels = draw(60, 2, temperature=2.0)
     selection = select_calibrator(logits, labels, methods=[name], num_folds=2, nested=False)
@@ -460,7 +460,7 @@ def test_every_method_of_the_default_set_can_be_named(name):
 
 def test_the_default_set_leaves_out_what_does_not_suit_the_data():
     templates, left_out = _default(num_classes=2, num_rows=1000)
-    assert (len(templates), left_out) == (len(_DEFAULT), {})
+    assert (len(templates), left_out) == (len(DEFAULT_METHODS), {})
     templates, left_out = _default(num_classes=100, num_rows=5000)
     assert left_out["PlattScaling"] == "it is for two classes, and there are 100"
     assert left_out["MatrixScaling"] == "it has 10,100 parameters, more than the 5,000 rows"

@@ -44,7 +44,7 @@ CRITERIA = tuple(
     name for name in MEASURES if name not in ("accuracy", "mean_confidence", "top_k_accuracy", "auroc_correctness")
 )
 # The default set: classes and their arguments, simple ones first, because the first of equal scores comes first.
-_DEFAULT: tuple[tuple[str, dict[str, Any]], ...] = (
+DEFAULT_METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("TemperatureScaling", {"criterion": "nll"}),
     ("TemperatureScaling", {"criterion": "ada_ece"}),
     ("FocalCalibration", {}),
@@ -61,8 +61,8 @@ _DEFAULT: tuple[tuple[str, dict[str, Any]], ...] = (
     ("IsotonicCalibration", {}),
     ("BayesianBinning", {}),
 )
-# Methods with a full matrix between classes: K (K + 1) parameters.
-_SQUARE = ("MatrixScaling", "DirichletCalibration")
+# Methods with K (K + 1) parameters: where that is more than there are rows to fit, they take minutes and overfit.
+SQUARE = ("MatrixScaling", "DirichletCalibration")
 _NUM_RESAMPLES = 1000
 _NUM_BINS = 15
 _EQUAL_MASS = ("ada_ece", "ece_debiased")
@@ -330,13 +330,13 @@ def _name(calibrator: Calibrator) -> str:
 def _default(num_classes: int, num_rows: int) -> tuple[dict[str, Calibrator], dict[str, str]]:
     templates: dict[str, Calibrator] = {}
     left_out = {}
-    for method, arguments in _DEFAULT:
+    for method, arguments in DEFAULT_METHODS:
         kind = getattr(calibrators, method)
         name = f"{method}({', '.join(f'{key}={value}' for key, value in arguments.items())})" if arguments else method
         parameters = num_classes * (num_classes + 1)
         if kind.BINARY and num_classes != 2:
             left_out[name] = f"it is for two classes, and there are {num_classes:,}"
-        elif method in _SQUARE and parameters > num_rows:
+        elif method in SQUARE and parameters > num_rows:
             left_out[name] = f"it has {parameters:,} parameters, more than the {num_rows:,} rows"
         else:
             templates[name] = kind(**arguments)
