@@ -94,6 +94,33 @@ def test_any_function_of_rows_can_be_resampled_and_a_seed_repeats_itself():
     assert m.bootstrap(both, LOGITS, LABELS, num_resamples=100, seed=6) != one
 
 
+def test_intervals_of_several_measures_are_those_of_each():
+    measures = {"ece": m.ece, "ten bins": lambda rows: m.ece(rows, num_bins=10), "aurc": "aurc"}
+    found = m.bootstrap_each(measures, LOGITS, LABELS, sample_weight=WEIGHTS, seed=4, num_resamples=200)
+    options = {"sample_weight": WEIGHTS, "seed": 4, "num_resamples": 200}
+    assert found["ece"] == fc.bootstrap("ece", LOGITS, LABELS, **options)
+    assert found["aurc"] == fc.bootstrap("aurc", LOGITS, LABELS, **options)
+    ten = fc.bootstrap("ece", LOGITS, LABELS, num_bins=10, **options)
+    assert (found["ten bins"].low, found["ten bins"].high) == (ten.low, ten.high)
+    with pytest.raises(fc.InputError, match="at least one measure"):
+        m.bootstrap_each([], LOGITS, LABELS)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_equal_mass_bins_of_resamples_share_ties_as_repeated_rows_do(weighted):
+    confidence = RNG.integers(1, 12, 100) / 12
+    correct = RNG.random(100) < confidence
+    weight = RNG.random(100) if weighted else None
+    times = np.stack([np.bincount(RNG.integers(0, 100, 100), minlength=100) for _ in range(5)])
+    bins = m.from_pairs(confidence, correct, sample_weight=weight).resampled(times).bins(7, "equal_mass")
+    for row, repeat in enumerate(times):
+        share = None if weight is None else np.repeat(weight, repeat)
+        rows = m.from_pairs(np.repeat(confidence, repeat), np.repeat(correct, repeat), sample_weight=share)
+        one = rows.bins(7, "equal_mass")
+        for name in ("confidence", "accuracy", "mass"):
+            torch.testing.assert_close(getattr(bins, name)[row], getattr(one, name), rtol=1e-12, atol=1e-12)
+
+
 def test_options_targets_and_kinds_reach_the_measure():
     probs = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
     one = m.bootstrap("ece", probs, LABELS, kind="probs", target=2, num_bins=5, num_resamples=100)

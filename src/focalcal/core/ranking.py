@@ -118,6 +118,18 @@ class Ranked:
         count = mass if whole_numbers(weight) else np.diff(starts, append=len(value)).astype(np.uint32)
         return Ranked(value[starts], count, mass, right)
 
+    def drawn(self) -> Ranked:
+        """Without the groups that have no mass.
+
+        >>> Ranked(np.array([0.5, 0.9]), np.array([0, 2]), np.array([0, 2]), np.array([0, 1])).drawn().value
+        array([0.9])
+        """
+        held = self.mass > 0
+        if held.all():
+            return self
+        mass = self.mass[held]
+        return Ranked(self.value[held], mass if self.count is self.mass else self.count[held], mass, self.right[held])
+
     @cached_property
     def reached(self) -> Array:
         """The mass up to and including each group."""

@@ -53,6 +53,7 @@ from focalcal.metrics.uncertainty import (
     Interval,
     accuracy_bands,
     bootstrap,
+    bootstrap_each,
     compare,
     consistency_bars,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "aurc",
     "auroc_correctness",
     "bootstrap",
+    "bootstrap_each",
     "brier",
     "brier_decomposition",
     "classwise_ece",

@@ -213,16 +213,28 @@ class Resampled(Readable):
 
     def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
         """Bins whose leading dimension runs over the resamples."""
+        if isinstance(edges, str) and edges == "equal_mass":
+            return self._equal_mass_bins(num_bins)
         if isinstance(edges, Tensor) or edges != "equal_width":
-            return stack_bins([resample.bins(num_bins, edges) for resample in self._one_by_one()])
+            return stack_bins([bin_ranked(one, num_bins=num_bins, edges=edges) for one in self._one_by_one()])
         adds, members, cut = self.rows.fixed_bins(num_bins)
         times = torch.from_numpy(self.times)
         sums = torch.stack([times[:, member] @ adds[member] for member in members])  # (B, R, 4)
         return Bins.of_sums(cut, *sums.permute(2, 1, 0).contiguous())
 
+    def _equal_mass_bins(self, num_bins: int) -> Bins:
+        """As `bin_ranked` would make them; rows that were not drawn stay in the ranking, where they have no mass."""
+        order = _Order(self.rows)
+        below = np.zeros((4, len(self.times), num_bins + 1))
+        for resample, times in enumerate(self.times):
+            ranked = order.ranked(times)
+            below[:, resample, 1:] = ranked.below_masses(ranked.mass_cuts(num_bins)[1:])[0]
+        inside = torch.from_numpy(np.diff(below, axis=2))
+        return Bins.of_sums(self.rows.bins(num_bins, "equal_mass").edges, *inside)
+
     def each(self, measure: Callable[[Ranked], Any]) -> Any:
         """The measure of every resample (R,)."""
-        return np.array([measure(resample.ranked) for resample in self._one_by_one()])
+        return np.array([measure(ranked) for ranked in self._one_by_one()])
 
     def by_entropy(self) -> Resampled:
         """The same resamples, ranked by falling entropy."""
@@ -232,9 +244,9 @@ class Resampled(Readable):
         """The values (R,) as they are."""
         return np.asarray(value)
 
-    def _one_by_one(self) -> Iterator[_Resample]:
+    def _one_by_one(self) -> Iterator[Ranked]:
         order = _Order(self.rows)
-        return (_Resample(order, times) for times in self.times)
+        return (order.ranked(times).drawn() for times in self.times)
 
 
 class _Order:
@@ -242,26 +254,28 @@ class _Order:
 
     def __init__(self, rows: Rows) -> None:
         confidence, correct = rows.column("confidence"), rows.column("correct").astype(np.float64)
-        self.order = np.argsort(confidence, kind="stable")
-        value = confidence[self.order]
-        self.starts = np.concatenate([[0], np.flatnonzero(value[1:] != value[:-1]) + 1])
-        self.value, self.correct = value[self.starts], correct[self.order]
-        self.weight = None if rows.weight is None else rows.weight[self.order]
+        self.order: Array | None = None  # None where the rows are in order already
+        if (confidence[1:] < confidence[:-1]).any():
+            self.order = np.argsort(confidence, kind="stable")
+        value, self.correct = self._sorted(confidence), self._sorted(correct)
+        starts = np.concatenate([[0], np.flatnonzero(value[1:] != value[:-1]) + 1])
+        self.value = value[starts]
+        self.starts = starts if len(starts) < len(value) else None  # None where no two are equal
+        self.weight = None if rows.weight is None else self._sorted(rows.weight)
         self.whole = self.weight is None or whole_numbers(self.weight)
 
+    def _sorted(self, column: Array) -> Array:
+        return column if self.order is None else column[self.order]
 
-class _Resample:
-    def __init__(self, order: _Order, times: Array) -> None:
-        times = times[order.order]
-        mass = times if order.weight is None else times * order.weight
-        weight, right = (np.add.reduceat(column, order.starts) for column in (mass, mass * order.correct))
-        drawn = weight > 0
-        weight = weight[drawn]
-        count = weight if order.whole else np.add.reduceat(times, order.starts)[drawn]
-        self.ranked = Ranked(order.value[drawn], count, weight, right[drawn])
+    def _grouped(self, column: Array) -> Array:
+        return column if self.starts is None else np.add.reduceat(column, self.starts)
 
-    def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
-        return bin_ranked(self.ranked, num_bins=num_bins, edges=edges)
+    def ranked(self, times: Array) -> Ranked:
+        """The ranking of one resample, with groups of no mass for the rows that it does not contain."""
+        times = self._sorted(times)
+        weighted = times if self.weight is None else times * self.weight
+        mass, right = self._grouped(weighted), self._grouped(weighted * self.correct)
+        return Ranked(self.value, mass if self.whole else self._grouped(times), mass, right)
 
 
 def _fixed_bins(rows: Rows, num_bins: int) -> tuple[Tensor, list[Any], Tensor]:
