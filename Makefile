@@ -18,7 +18,7 @@ $(VENV)/python.stamp:
 
 $(VENV)/run.stamp: $(VENV)/python.stamp pyproject.toml constraints.txt
 	@echo "Installing focalcal into $(VENV) (PyTorch is large: a minute or two) ..."
-	$(PIP) install --constraint constraints.txt --editable .
+	$(PIP) install --constraint constraints.txt --editable '.[report]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp
@@ -26,7 +26,7 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(VENV)/run.stamp  ## Set up, then show the papers' point on noisy digits
+demo: $(VENV)/run.stamp  ## Set up, then show the papers' point on noisy digits, with a report
 	$(BIN)/focalcal demo
 
 test: $(VENV)/dev.stamp  ## Set up, then run every test that is not slow
@@ -53,6 +53,7 @@ bench: $(VENV)/bench.stamp  ## Run the benchmarks; results go to benchmarks/resu
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/calibrators.py
 	$(BIN)/python benchmarks/post_hoc.py
+	$(BIN)/python benchmarks/cli.py
 
 clean:  ## Remove the environment and all caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -121,7 +121,20 @@ def test_importing_focalcal_its_losses_and_metrics_brings_in_torch_and_numpy_onl
 
 
 # Each folder may import from those to its left; losses, metrics and calibrators do not import one another.
-ORDER = ["errors", "core", "losses", "metrics", "calibrators", "select", "integrations", "papers", "lab", "cli"]
+ORDER = [
+    "errors",
+    "core",
+    "losses",
+    "metrics",
+    "calibrators",
+    "select",
+    "streams",
+    "report",
+    "integrations",
+    "papers",
+    "lab",
+    "cli",
+]
 APART = {"losses", "metrics", "calibrators"}
 
 

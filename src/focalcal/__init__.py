@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         sigmoid_focal_loss,
     )
     from focalcal.metrics import Evaluation, bootstrap, compare, evaluate
+    from focalcal.report import plots
     from focalcal.select import Selection, select_calibrator
 
 __version__ = "0.1.0.dev0"
@@ -123,6 +124,7 @@ __all__ = [
     "nearest_temperature",
     "optimal_temperature",
     "papers",
+    "plots",
     "proper_focal_loss",
     "select_calibrator",
     "sigmoid_focal_loss",
@@ -171,12 +173,18 @@ _THEORY = {
     "focalcal.metrics": ("Evaluation", "bootstrap", "compare", "evaluate"),
     "focalcal.select": ("Selection", "select_calibrator"),
 }
+_MODULES = {
+    "calibrators": "focalcal.calibrators",
+    "metrics": "focalcal.metrics",
+    "papers": "focalcal.papers",
+    "plots": "focalcal.report.plots",
+}
 _HOME = {name: module for module, names in _THEORY.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name in ("calibrators", "metrics", "papers"):
-        return import_module(f"focalcal.{name}")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name not in __all__:
         raise AttributeError(f"module 'focalcal' has no attribute {name!r}")
     value = getattr(import_module(_HOME.get(name, "focalcal.losses")), name)

@@ -1,49 +1,53 @@
-"""Every claim that arithmetic can check has exactly one test, and docs/claims.md lists them all."""
+"""Every claim that arithmetic can check has exactly one check, and docs/claims.md is what the ledger writes."""
 
-import importlib
-import re
+from __future__ import annotations
+
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
-from focalcal.papers import claims
+from focalcal import papers
+from focalcal.papers import exact, ledger
 
-PAPERS = ("mukhoti2020", "ghosh2022", "charoenphakdee2021", "komisarenko2024")
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 
 
-def tied_tests():
-    """Claim id, test name, whether the claim holds as printed and paper of the file, of every tied test."""
-    modules = {paper: importlib.import_module(f"tests.claims.test_{paper}") for paper in PAPERS}
-    return [
-        (test.claim_id, name, test.claim_holds, paper)
-        for paper, module in modules.items()
-        for name, test in vars(module).items()
-        if hasattr(test, "claim_id")
-    ]
-
-
-def table_rows(heading):
-    """{claim id: test name} of the table under a heading of the page."""
-    section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `([\w.-]+)` \|(?:.*\|)? `(test_\w+)` \|$", section, flags=re.MULTILINE)
-    assert len(rows) == len(dict(rows)), "a claim is listed twice"
-    return dict(rows)
-
-
-def test_every_cpu_exact_claim_has_exactly_one_test_and_no_test_names_an_unknown_claim():
-    wanted = sorted(row["id"] for row in claims() if row["checkable_on"] == "cpu-exact")
+def test_every_cpu_exact_claim_has_exactly_one_check_and_no_check_names_an_unknown_claim():
+    wanted = {row["id"] for row in papers.claims() if row["checkable_on"] == "cpu-exact"}
     assert len(wanted) == 105
-    assert sorted(claim_id for claim_id, *_ in tied_tests()) == wanted
+    assert set(exact.TIED) == wanted
+    assert [check.id for check in papers.checks()] == [row["id"] for row in papers.claims() if row["id"] in wanted]
+    assert len({check.name for check in papers.checks()}) == 105
 
 
-def test_every_claim_test_is_collected_from_the_file_of_its_paper():
-    for claim_id, name, _, paper in tied_tests():
-        assert claim_id.startswith(f"{paper}.")
-        assert name.startswith("test_")
+def test_25_claims_need_a_correction_and_each_says_what_is_printed_and_what_is_true():
+    corrected = [check for check in papers.checks() if not check.holds]
+    assert len(corrected) == 25
+    assert all(check.printed and check.true for check in corrected)
+    assert not any(check.printed or check.true for check in papers.checks() if check.holds)
 
 
-@pytest.mark.parametrize(("heading", "holds"), [("Claims that need a correction", False), ("All other claims", True)])
-def test_claims_page_lists_every_claim_with_its_test(heading, holds):
-    expected = {claim_id: name for claim_id, name, as_printed, _ in tied_tests() if as_printed == holds}
-    assert table_rows(heading) == expected
+def test_every_check_is_in_the_file_of_its_paper_and_says_what_it_does():
+    for check in papers.checks():
+        assert exact.TIED[check.id].function is getattr(getattr(exact, check.paper), check.name)
+        assert check.id.startswith(f"{check.paper}.")
+        assert len(check.checked) > 30
+
+
+def test_claims_page_is_what_the_ledger_writes():
+    assert PAGE.read_text(encoding="utf-8") == ledger.page(), "run: python -m focalcal.papers.ledger docs/claims.md"
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+def test_ledger_writes_the_page_to_the_named_file(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["ledger", str(tmp_path / "claims.md")])
+    runpy.run_module("focalcal.papers.ledger", run_name="__main__")
+    assert (tmp_path / "claims.md").read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
+
+
+def test_claims_page_has_every_claim_once_in_a_table_row():
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    first = [line.split("`")[1] for line in lines if line.startswith("| `")]
+    assert sorted(first) == sorted(row["id"] for row in papers.claims())

@@ -1,49 +1,113 @@
-"""The installed console script, run as a process."""
+"""The console script as such: help, exit codes, pipes, terminals, Ctrl-C."""
 
 from __future__ import annotations
 
-import json
+import os
+import pty
+import re
+import select
+import shlex
+import signal
 import subprocess
-import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import focalcal as fc
 from focalcal import cli
+from focalcal.streams import write_predictions
+from tests.cli.tools import ENVIRONMENT, SCRIPT, call, predictions, run
 
-SCRIPT = Path(sys.executable).with_name("focalcal")
+COMMANDS = ("demo", "evaluate", "calibrate", "apply", "compare", "report", "claims")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, timeout=300, check=False)
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "predictions.npz"
+    write_predictions(predictions(), path)
+    return path
+
+
+# ---------------------------------------------------------------------- help and usage
 
 
 def test_help_and_version_answer():
-    assert "demo" in run("--help").stdout
-    assert run("--version").stdout == f"focalcal {fc.__version__}\n"
+    shown = run("--help").out
+    assert all(command in shown for command in COMMANDS)
+    assert run("--version").out == f"focalcal {fc.__version__}\n"
 
 
-def test_demo_prints_a_row_for_every_loss_and_nothing_else_on_a_pipe():
-    result = run("demo", "--epochs", "1")
-    assert result.returncode == 0
-    assert result.stderr == ""
-    for name in ("cross-entropy", "FL-3", "FLSD-53", "AdaFocal"):
-        assert name in result.stdout
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_takes_json_and_quiet(command):
+    for option in ("--help", "-h"):
+        shown = call(command, option)
+        assert shown.code == 0
+        assert {"--json", "--quiet"} <= set(re.findall(r"--[a-z-]+", shown.out))
 
 
-def test_demo_gives_json():
-    result = run("demo", "--epochs", "1", "--json")
-    rows = json.loads(result.stdout)
-    assert [row["loss"] for row in rows] == ["cross-entropy", "FL-3", "FLSD-53", "AdaFocal"]
-    assert all(0 < row["accuracy"] < 1 and row["temperature"] > 0 for row in rows)
+def test_the_help_of_commands_on_files_ends_with_examples():
+    for command in ("evaluate", "calibrate", "apply", "compare", "report"):
+        assert f"focalcal {command} " in call(command, "--help").out.split("Examples:")[1]
 
 
-@pytest.mark.parametrize("arguments", [("demo", "--epochs", "0"), ("demo", "--seed", "x"), ("nonsense",)])
+def test_help_answers_without_torch():
+    code = "import sys, focalcal.cli; print({'torch', 'numpy', 'rich.console', 'pydantic'} & set(sys.modules))"
+    done = subprocess.run([SCRIPT.with_name("python"), "-c", code], capture_output=True, text=True, check=True)
+    assert "torch" not in done.stdout
+    assert "numpy" not in done.stdout
+
+
+def test_a_completion_script_is_printed():
+    shown = run("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert shown.code == 0
+    assert "_FOCALCAL_COMPLETE" in shown.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("demo", "--seed", "x"),
+        ("evaluate",),
+        ("evaluate", "a.npz", "--kind", "odds"),
+        ("evaluate", "a.npz", "--num-bins", "0"),
+        ("apply", "c.json", "a.npz"),
+        ("calibrate",),
+        ("calibrate", "a.npz", "--method", "magic"),
+        ("compare", "a.npz", "--methods", "temperature,magic"),
+        ("report", "a.npz", "--figure-format", "gif"),
+    ],
+)
 def test_bad_usage_leaves_with_2_and_no_traceback(arguments):
-    result = run(*arguments)
-    assert result.returncode == 2
-    assert "Traceback" not in result.stderr
+    answer = call(*arguments)
+    assert answer.code == 2
+    assert answer.err
+    assert answer.out == ""
+    assert "Traceback" not in answer.err
+
+
+def test_exit_codes_of_the_process(file, tmp_path):
+    assert run("evaluate", file, "--quiet").code == 0
+    missing = run("evaluate", tmp_path / "missing.npz")
+    assert missing.code == 2
+    assert re.fullmatch(r"focalcal: .*missing\.npz.*\n", missing.err)
+    broken = run("report", file, "--out", tmp_path / "r.html", PYTHONPATH=str(_without(tmp_path, "plotly")))
+    assert broken.code == 1
+    assert re.fullmatch(r"focalcal: .*focalcal\[report\].*\n", broken.err)
+    assert not (tmp_path / "r.html").exists()
+
+
+def _without(folder: Path, package: str) -> Path:
+    """A folder to put first on the path, in which the package cannot be imported."""
+    place = folder / "path"
+    place.mkdir()
+    (place / f"{package}.py").write_text(f"raise ModuleNotFoundError('No module named {package}', name='{package}')\n")
+    return place
+
+
+# ---------------------------------------------------------------------- what goes wrong
 
 
 def test_our_own_errors_become_one_line(monkeypatch, capsys):
@@ -55,3 +119,137 @@ def test_our_own_errors_become_one_line(monkeypatch, capsys):
         cli.main()
     assert leaving.value.code == 2
     assert capsys.readouterr().err == "focalcal: labels: must be class numbers; got cats.\n"
+
+
+def test_warnings_of_the_library_are_lines_on_standard_error(tmp_path):
+    generator = np.random.default_rng(0)
+    probs = generator.dirichlet(np.ones(4), size=200).astype(np.float32)
+    np.savez(tmp_path / "probs.npz", logits=probs, labels=generator.integers(0, 4, 200))
+    answer = call("evaluate", tmp_path / "probs.npz")
+    assert answer.code == 0
+    assert re.fullmatch(r"focalcal: warning: .*\n", answer.err)
+    assert ".py" not in answer.err
+
+
+# ---------------------------------------------------------------------- pipes and terminals
+
+
+def test_head_closes_the_pipe_without_a_traceback(file):
+    for options in ("", " --json"):
+        command = f"{shlex.quote(str(SCRIPT))} evaluate {shlex.quote(str(file))}{options} | head -n 1"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=ENVIRONMENT)
+        assert len(done.stdout.splitlines()) == 1
+        assert done.stderr == ""
+
+
+def test_a_pipe_gets_no_colours_and_no_progress(file):
+    answer = run("compare", file, "--methods", "temperature", "--folds", "3", TERM="xterm-256color")
+    assert answer.code == 0
+    assert answer.err == ""
+    assert "\x1b" not in answer.out
+    assert "╭" not in answer.out
+
+
+class Terminal:
+    """A process whose standard output and standard error are a pseudo-terminal."""
+
+    def __init__(self, *arguments: object, columns: int = 100, **variables: str) -> None:
+        self.master, other = pty.openpty()
+        size = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "50"}
+        self.process = subprocess.Popen(
+            [SCRIPT, *map(str, arguments)],
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            env=ENVIRONMENT | size | variables,
+            start_new_session=True,
+        )
+        os.close(other)
+        self.seen = ""
+
+    def wait_for(self, words: str, seconds: float = 120) -> bool:
+        """Read until the words are seen; whether they were before the process ended."""
+        end = time.monotonic() + seconds
+        while words not in self.seen and time.monotonic() < end:
+            if select.select([self.master], [], [], 0.05)[0]:
+                try:
+                    got = os.read(self.master, 1 << 16)
+                except OSError:  # the other end is closed
+                    break
+                if not got:
+                    break
+                self.seen += got.decode(errors="replace")
+        return words in self.seen
+
+    def finish(self) -> int:
+        self.wait_for("never to be seen \0")
+        code = self.process.wait(60)
+        os.close(self.master)
+        return code
+
+
+def test_a_terminal_sees_a_progress_bar_colours_and_rounded_tables(file):
+    terminal = Terminal("compare", file, "--methods", "temperature,focal-temperature,isotonic")
+    assert terminal.wait_for("━")
+    assert terminal.finish() == 0
+    assert "focal-temperature" in terminal.seen
+    assert "╭" in terminal.seen
+    assert "\x1b[1m" in terminal.seen
+
+
+def test_no_color_is_honoured_on_a_terminal(file):
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+    coloured, plain = Terminal("evaluate", file), Terminal("evaluate", file, NO_COLOR="1")
+    assert coloured.finish() == plain.finish() == 0
+    assert colour.search(coloured.seen)
+    assert not colour.search(plain.seen)
+
+
+def test_a_narrow_terminal_loses_columns_but_no_digits(file):
+    terminal = Terminal("compare", file, "--methods", "temperature,platt", columns=64)
+    assert terminal.finish() == 0
+    assert "…" not in terminal.seen
+    assert "Left out, as the terminal is narrow" in terminal.seen
+
+
+# ---------------------------------------------------------------------- Ctrl-C
+
+
+def test_ctrl_c_during_apply_leaves_no_partial_file_and_the_old_one_as_it_was(tmp_path):
+    calibrator, file, out = tmp_path / "c.json", tmp_path / "big.csv", tmp_path / "out" / "calibrated.csv"
+    out.parent.mkdir()
+    out.write_text("old")
+    fc.FocalCalibration(1.0).save(calibrator)
+    rows = "\n".join("0," + ",".join(f"{(i * j) % 7}.5" for j in range(50)) for i in range(1000)) + "\n"
+    file.write_text("label," + ",".join(f"logit_{k}" for k in range(50)) + "\n" + rows * 100)
+    process = subprocess.Popen([SCRIPT, "apply", calibrator, file, "--out", out], stderr=subprocess.PIPE, text=True)
+    assert _appears(lambda: len(list(out.parent.iterdir())) > 1, process)  # the temporary file beside it
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert [path.name for path in out.parent.iterdir()] == ["calibrated.csv"]
+    assert out.read_text() == "old"
+
+
+def test_ctrl_c_during_calibrate_leaves_the_old_calibrator_as_it_was(tmp_path):
+    file, out = tmp_path / "big.npz", tmp_path / "out" / "c.json"
+    out.parent.mkdir()
+    out.write_text("old")
+    write_predictions(predictions(20_000, 100), file)
+    terminal = Terminal("calibrate", file, "--holdout", 0.1, "--method", "focal-temperature", "--out", out)
+    assert terminal.wait_for("fitting focal-temperature")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.finish() == 130
+    assert "Traceback" not in terminal.seen
+    assert [path.name for path in out.parent.iterdir()] == ["c.json"]
+    assert out.read_text() == "old"
+
+
+def _appears(there, process, seconds: float = 60) -> bool:
+    end = time.monotonic() + seconds
+    while not there():
+        if process.poll() is not None or time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import re
 from collections import Counter
 
+import pytest
+
 from focalcal import papers
+from focalcal.errors import InputError
 
 
 def test_every_claim_has_its_columns_and_a_name_of_its_own():
@@ -10,6 +14,29 @@ def test_every_claim_has_its_columns_and_a_name_of_its_own():
     assert len({row["id"] for row in rows}) == len(rows) == 231
     assert Counter(row["checkable_on"] for row in rows) == {"cpu-exact": 105, "gpu-full": 105, "cpu-small-data": 21}
     assert all(row["id"].startswith(row["paper"] + ".") and row["claim"] for row in rows)
+
+
+def test_claims_are_chosen_by_id_and_by_paper_each_once_and_in_order():
+    ids = [row["id"] for row in papers.claims("komisarenko2024.prop5", "mukhoti2020.eq1", "mukhoti2020.eq1")]
+    assert ids == ["mukhoti2020.eq1", "komisarenko2024.prop5"]
+    of_paper = papers.claims("mukhoti2020", "mukhoti2020.eq1")
+    assert of_paper == [row for row in papers.claims() if row["paper"] == "mukhoti2020"]
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("mukoti2020", "mukhoti2020"),
+        ("prop5", "komisarenko2024.prop5, komisarenko2024.prop5.lemma"),
+        ("MUKHOTI2020.EQ1", "mukhoti2020.eq1"),
+        ("", "--list"),
+        ("zzzzzz", "--list"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_ones(name, nearest):
+    with pytest.raises(InputError, match=re.escape(repr(name))) as refusal:
+        papers.claims(name)
+    assert nearest in str(refusal.value)
 
 
 def test_every_published_number_is_a_number():

@@ -1,26 +1,35 @@
 """The `focalcal` command: one file a subcommand, no math, and nothing heavy imported before it is needed.
 
-Exit codes: 0 done, 1 failed, 2 bad usage or bad input.
+Exit codes: 0 done, 1 failed, 2 bad usage or bad input; 130 after Ctrl-C, as shells expect.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 from focalcal import __version__
-from focalcal.cli import demo
-from focalcal.errors import FocalCalError, InputError
+from focalcal.cli import apply, calibrate, claims, compare, demo, evaluate, report
+from focalcal.errors import FileFormatError, FocalCalError, InputError
 
 app = typer.Typer(
     name="focalcal",
     help="Classifiers that say how sure they are, truthfully.",
+    epilog="Every command has --help with examples, and --json. The way in: focalcal evaluate FILE.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
+app.command("evaluate")(evaluate.evaluate)
+app.command("calibrate")(calibrate.calibrate)
+app.command("apply")(apply.apply)
+app.command("compare")(compare.compare)
+app.command("report")(report.report)
+app.command("claims")(claims.claims)
 
 
 def _print_version(wanted: bool) -> None:
@@ -40,12 +49,25 @@ def options(
 
 
 def main() -> None:
-    """The console script: our own errors become one line on standard error."""
+    """The console script: what goes wrong becomes one line on standard error."""
     try:
         app()
-    except InputError as error:
-        print(f"focalcal: {error}", file=sys.stderr)
-        sys.exit(2)
+    except (InputError, FileFormatError) as error:
+        _leave(str(error), 2)
     except FocalCalError as error:
-        print(f"focalcal: {error}", file=sys.stderr)
-        sys.exit(1)
+        _leave(str(error), 1)
+    except MemoryError:
+        _leave("There is not enough memory for this. Read fewer rows at once, or a smaller file.", 1)
+    except OSError as error:
+        _leave(f"{error.filename or 'file system'}: {error.strerror or error}.", 1)
+    except Exception as error:
+        if os.environ.get("FOCALCAL_TRACEBACK"):
+            raise
+        said = f"{type(error).__name__}: {error}"
+        _leave(f"This should not have happened: {said}. Set FOCALCAL_TRACEBACK=1 to see where, and report it.", 1)
+
+
+def _leave(message: str, code: int) -> None:
+    line = " ".join(message.split())  # one line, whatever an argument held
+    print(f"focalcal: {line}", file=sys.stderr)
+    sys.exit(code)

@@ -1,72 +1,115 @@
-"""`focalcal demo`: the papers' point in under a minute."""
+"""`focalcal demo`: the papers' point in a minute."""
 
 from __future__ import annotations
 
-import json
+import itertools
+import shlex
+import shutil
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from focalcal.cli.console import JsonOption, QuietOption, make_table, print_json, progress, standard_output
+
 if TYPE_CHECKING:
-    from focalcal.lab.noisy_digits import Outcome
+    from rich.table import Table
+
+    from focalcal.lab.demo import Demo
+    from focalcal.report.contents import Number
 
 
 def demo(
-    seed: Annotated[int, typer.Option(help="Seed of the noise, the split and the networks.")] = 0,
+    out: Annotated[Path, typer.Option(help="The folder for logits, calibrators and the report.")] = Path(
+        "focalcal-demo"
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise, the split and the networks.")] = 0,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the 500 training images.")] = 60,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Train a small network on noisy digits with four losses, and compare how truthful each is."""
-    outcomes = _run(seed, epochs)
+    """Train a small network on noisy digits with four losses, calibrate each, and show how truthful they are.
+
+    Takes about half a minute. Writes the logits, the calibrators and a report for the browser.
+    """
+    from focalcal.lab.demo import run_demo
+
+    with progress(quiet=quiet) as advance:
+        found = run_demo(out, seed=seed, epochs=epochs, progress=advance)
     if as_json:
-        typer.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
+        print_json(asdict(found))
+    elif quiet:
+        print(found.report or found.folder)
     else:
-        _print(outcomes)
+        _print(found, _next_commands(found))
 
 
-def _run(seed: int, epochs: int) -> list[Outcome]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from focalcal.lab import noisy_digits as lab
-
-    train_split, val_split, test_split = lab.load(seed)
-    outcomes = []
-    # On a pipe the bar would be noise: there only results are printed.
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        for name, make_loss in lab.LOSSES.items():
-            task = progress.add_task(f"training with {name}", total=epochs)
-            for network in lab.train(make_loss(), train_split, val_split, seed=seed, epochs=epochs):  # noqa: B007
-                progress.advance(task)
-            outcomes.append(lab.score(name, network, val_split, test_split))
-            progress.remove_task(task)
-    return outcomes
+def _next_commands(found: Demo) -> list[str]:
+    """Three commands that work as printed, wherever the console script lies."""
+    script = Path(sys.argv[0])
+    program = "focalcal" if shutil.which("focalcal") == str(script.absolute()) else str(script)
+    logits, fitted = f"{found.folder}/cross-entropy.npz", f"{found.folder}/cross-entropy.temperature.json"
+    own = f"{found.folder}/my-calibrator.json"
+    return [
+        shlex.join([program, "evaluate", logits, "--calibrator", fitted]),
+        shlex.join([program, "compare", logits, "--split", "val"]),
+        shlex.join([program, "calibrate", logits, "--method", "focal-temperature", "--out", own]),
+    ]
 
 
-def _print(outcomes: list[Outcome]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="Noisy digits: 500 training images, 897 test images", title_justify="left")
-    table.add_column("loss")
-    for heading in ("accuracy", "ECE", "NLL", "best temperature"):
-        table.add_column(heading, justify="right")
-    for outcome in outcomes:
-        table.add_row(
-            outcome.loss,
-            f"{outcome.accuracy:.1%}",
-            f"{outcome.ece:.1%}",
-            f"{outcome.nll:.3f}",
-            f"{outcome.temperature:.2f}",
-        )
-    console = Console()
-    console.print(table)
-    worst, best = (pick(outcomes, key=lambda outcome: outcome.temperature) for pick in (max, min))
+def _print(found: Demo, following: list[str]) -> None:
+    console = standard_output()
+    console.print(_table(found))
+    first, truest = found.rows[0], min(found.rows, key=lambda row: row.ece.value or 0)
     console.print(
-        "ECE is how far confidence and accuracy lie apart. The best temperature is 1 for a truthful network and above "
-        f"1 for one that is too sure: {worst.loss} is too sure by a factor of {worst.temperature:.1f}, "
-        f"{best.loss} by {best.temperature:.1f}.",
-        highlight=False,
+        f"Trained with {first.loss}, the network is {found.verdicts[first.loss]}.\n"
+        "The best temperature is what the logits would still have to be divided by: 1 for a truthful network, above 1 "
+        f"for one that is too sure. Most truthful here: {truest.loss}, {_after(truest.calibrator)}.\n"
+        "An interval says where the true value lies; chance only adds to a measured ECE, which may lie above its own.\n"
     )
+    if found.report is None:
+        console.print("For the report, install plotly: pip install 'focalcal[report]'.\n")
+    else:
+        console.print(f"Open {found.report} in a browser: diagrams, and sliders for the temperature and gamma.\n")
+    console.print("Next, try:")
+    for line in following:
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def _table(found: Demo) -> Table:
+    rows = found.rows
+    table = make_table(
+        "loss, then calibrator",
+        "ECE, %",
+        "AdaECE, %",
+        "NLL",
+        "best temperature",
+        title="Noisy digits: 500 training images, 897 test images, 95 % intervals",
+    )
+    for column in table.columns:
+        column.no_wrap = False  # narrow terminals show an interval under its value
+    for loss, versions in itertools.groupby(rows, key=lambda row: row.loss):
+        for place, row in enumerate(versions):
+            if place == 0:
+                table.add_row(f"{loss}: accuracy {100 * (row.accuracy.value or 0):.1f} %", style="bold")
+            shown = (
+                _cell(row.ece, 100, 1),
+                _cell(row.ada_ece, 100, 1),
+                _cell(row.nll, 1, 3),
+                _cell(row.temperature, 1, 2),
+            )
+            table.add_row(f"  {_after(row.calibrator)}", *shown)
+        table.add_section()
+    return table
+
+
+def _after(calibrator: str) -> str:
+    return calibrator if calibrator == "as it is" else f"with {calibrator}"
+
+
+def _cell(number: Number, factor: float, digits: int) -> str:
+    """`15.9 [13.4, 18.2]`; the interval stays in one piece where the line is too short."""
+    value, low, high = (f"{factor * (end or 0):.{digits}f}" for end in (number.value, number.low, number.high))
+    return f"{value} [{low},\u00a0{high}]"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
@@ -16,11 +19,26 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     >>> place.read_bytes()
     b'[1, 2]'
     """
+    with atomic_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
+    """A binary file to write to, which takes its place when the block ends well; else nothing of it remains.
+
+    >>> import pathlib, tempfile
+    >>> place = pathlib.Path(tempfile.mkdtemp()) / "rows.csv"
+    >>> with atomic_file(place) as file:
+    ...     written = file.write(b"label\\n"), file.write(b"1\\n")
+    >>> place.read_bytes()
+    b'label\\n1\\n'
+    """
     place = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{place.name[:100]}.", dir=place.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
+        with os.fdopen(handle, "w+b") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())  # mkstemp's files are for their owner only

@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from focalcal import metrics
-from focalcal.core.temperature import optimal_temperature
 from focalcal.losses import AdaFocalLoss, FocalLoss
 
 NOISE = 0.35
@@ -36,17 +34,6 @@ class Split:
 
     images: Tensor
     labels: Tensor
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a trained network scores on the test split; the temperature is the best one for its validation logits."""
-
-    loss: str
-    accuracy: float
-    ece: float
-    nll: float
-    temperature: float
 
 
 def load(seed: int = 0) -> tuple[Split, Split, Split]:
@@ -114,15 +101,3 @@ def predict(network: nn.Module, split: Split) -> Tensor:
     """The logits (N, 10) of a split."""
     logits: Tensor = network(split.images)
     return logits
-
-
-def score(name: str, network: nn.Module, val_split: Split, test_split: Split) -> Outcome:
-    """Accuracy, 15-bin ECE and NLL on the test split; the optimal temperature comes from the validation split."""
-    rows = metrics.read(predict(network, test_split), test_split.labels)
-    return Outcome(
-        loss=name,
-        accuracy=metrics.accuracy(rows),
-        ece=metrics.ece(rows),
-        nll=metrics.nll(rows),
-        temperature=optimal_temperature(predict(network, val_split), val_split.labels),
-    )

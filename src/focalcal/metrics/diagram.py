@@ -2,47 +2,184 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
+from focalcal.core import figures
 from focalcal.core.binning import Bins
-from focalcal.errors import MissingExtraError
+from focalcal.core.ranking import Array
 from focalcal.metrics.uncertainty import accuracy_bands
 
-# Colour-blind safe (Okabe and Ito): blue for what is, vermilion for what is claimed.
-_ACCURACY, _GAP = "#0072B2", "#D55E00"
+# The share of the given axes that the histogram under the diagram takes, and the gap between both.
+_UNDER, _BETWEEN = 0.2, 0.04
 
 
-def draw_reliability(bins: Bins, *, title: str = "", ax: Any = None) -> Any:
-    """Accuracy of each bin with its 95 % band, the gap to its mean confidence, and its rows; returns the axes.
+@dataclass(frozen=True)
+class Bars:
+    """What a reliability diagram shows of each bin; bins without rows are left out.
+
+    `low`, `high` are the ends of the accuracy's band; `chance_low`, `chance_high` lie around the accuracy that a
+    perfectly calibrated model would show. `share` is that of all rows.
+    """
+
+    lower: Array
+    upper: Array
+    share: Array
+    confidence: Array
+    accuracy: Array
+    low: Array
+    high: Array
+    chance_low: Array | None = None
+    chance_high: Array | None = None
+
+
+def bars_of(bins: Bins, *, level: float = 0.95, chance: tuple[Tensor, Tensor] | None = None) -> Bars:
+    """The bars of bins, with bands of the given level; `chance` are the ends of the band by chance of each bin.
 
     >>> import torch
     >>> from focalcal.core.binning import bin_predictions
-    >>> ax = draw_reliability(bin_predictions(torch.tensor([0.9, 0.8]), torch.tensor([1, 0])), title="two rows")
-    >>> ax.get_title()
+    >>> bars_of(bin_predictions(torch.tensor([0.9, 0.8]), torch.tensor([1, 0]), num_bins=2)).accuracy
+    array([0.5])
+    """
+    columns = (bins.edges[:-1], bins.edges[1:], bins.weight, bins.confidence, bins.accuracy)
+    held = bins.count > 0
+    bands = (*accuracy_bands(bins, level), *(chance or ()))
+    return Bars(*(column[held].numpy() for column in (*columns, *bands)))
+
+
+def chance_band(bins: Bins, level: float = 0.95) -> tuple[Tensor, Tensor] | None:
+    """Where the accuracies of a perfectly calibrated model lie, if all rows of a bin are equally sure.
+
+    `consistency_bars` knows the confidence of each row; this is for bins whose rows are gone. None for weighted rows.
+
+    >>> import torch
+    >>> from focalcal.core.binning import bin_predictions
+    >>> bins = bin_predictions(torch.full((100,), 0.9), torch.ones(100), num_bins=1)
+    >>> [round(float(end), 3) for end in chance_band(bins)]
+    [0.84, 0.95]
+    """
+    if not bins.mass.equal(bins.count):
+        return None
+    from scipy.stats import binom
+
+    count, confidence = bins.count.clamp_min(1), bins.confidence.clamp(0, 1)
+    low, high = (binom.ppf(tail, count, confidence) for tail in ((1 - level) / 2, (1 + level) / 2))
+    return count.new_tensor(low) / count, count.new_tensor(high) / count
+
+
+def draw_reliability(
+    bars: Bars, *, histogram: Bars | None = None, level: float = 0.95, title: str = "", ax: Any = None
+) -> Any:
+    """Accuracy of each bin with its band, the gap to its mean confidence, what chance would do; returns the axes.
+
+    The shares of `histogram`, where given, are shown under the diagram, in room taken from `ax`.
+
+    >>> import torch
+    >>> from focalcal.core.binning import bin_predictions
+    >>> bins = bin_predictions(torch.tensor([0.9, 0.8]), torch.tensor([1, 0]))
+    >>> draw_reliability(bars_of(bins), title="two rows").get_title()
     'two rows'
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("Diagrams need matplotlib: pip install 'focalcal[plots]'.") from error
-    if ax is None:
-        ax = Figure(figsize=(4.5, 4.5), layout="constrained").subplots()
-    held = bins.count > 0
-    left, width = bins.edges[:-1][held].numpy(), (bins.edges[1:] - bins.edges[:-1])[held].numpy()
-    accuracy, confidence, gap = (getattr(bins, name)[held].numpy() for name in ("accuracy", "confidence", "gap"))
-    low, high = (band[held].numpy() for band in accuracy_bands(bins))
-    ax.bar(left, accuracy, width, align="edge", color=_ACCURACY, edgecolor="white", label="accuracy")
-    ax.bar(left, gap, width, bottom=accuracy, align="edge", fill=False, edgecolor=_GAP, hatch="///", label="gap")
-    band = [(accuracy - low).clip(0), (high - accuracy).clip(0)]
-    ax.errorbar(confidence, accuracy, yerr=band, fmt="none", ecolor="black", elinewidth=1, capsize=2, label="95 % band")
-    ax.plot([0, 1], [0, 1], color="grey", linestyle="--", linewidth=1)
-    share = bins.weight[held].numpy()
-    for x, bar, part in zip(left + width / 2, accuracy, share, strict=True):
-        text = f"{part:.0%}" if part >= 0.005 else "<1%"
-        ax.text(x, 0.01, text, ha="center", fontsize=6, color="white" if bar > 0.05 else "black")
-    ax.set(
-        xlim=(0, 1), ylim=(0, 1), xlabel="confidence (at the foot: share of rows)", ylabel="accuracy", aspect="equal"
-    )
-    ax.set_title(title, fontsize="medium")
-    ax.legend(loc="upper left")
+    ours, ax = ax is None, figures.axes_or_new(ax, height=3.6 if histogram is None else 4.2)
+    handles = draw_on(ax, bars, histogram=histogram, level=level, title=title)
+    figures.legend(ax, list(handles.values()), list(handles), under=ours)
     return ax
+
+
+def draw_on(ax: Any, bars: Bars, *, histogram: Bars | None, level: float, title: str) -> dict[str, Any]:
+    """The same without a legend; returns what a legend explains."""
+    handles = _draw_bins(ax, bars, level)
+    if histogram is not None:
+        _draw_histogram(_under(ax), histogram)
+    figures.style(ax, title=title, ylabel="accuracy", xlabel="" if histogram else "confidence")
+    return handles
+
+
+def _draw_bins(ax: Any, bars: Bars, level: float) -> dict[str, Any]:
+    width = bars.upper - bars.lower
+    handles = {
+        "accuracy": ax.bar(bars.lower, bars.accuracy, width, align="edge", color=figures.PALE_BLUE, edgecolor="white"),
+        "gap to confidence": ax.bar(
+            bars.lower,
+            bars.confidence - bars.accuracy,
+            width,
+            bottom=bars.accuracy,
+            align="edge",
+            fill=False,
+            edgecolor=figures.VERMILION,
+            linewidth=0.5,
+            hatch="/////",
+        ),
+    }
+    ax.plot([0, 1], [0, 1], color=figures.GREY, linestyle="--", linewidth=1)
+    if bars.chance_low is not None and bars.chance_high is not None:
+        handles[f"{100 * level:.3g}% of perfect models"] = _draw_chance(ax, bars, bars.chance_low, bars.chance_high)
+    handles[f"{100 * level:.3g}% band"] = _draw_bands(ax, bars)
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    return handles
+
+
+def measured_title(error: float, accuracy: float, mean_confidence: float, *, name: str = "ECE") -> str:
+    """The numbers over a diagram.
+
+    >>> print(measured_title(0.043, 0.731, 0.774))
+    ECE 4.3%
+    accuracy 73.1%, mean confidence 77.4%
+    """
+    return f"{name} {error:.1%}\naccuracy {accuracy:.1%}, mean confidence {mean_confidence:.1%}"
+
+
+def _draw_histogram(ax: Any, bars: Bars) -> None:
+    ax.bar(bars.lower, bars.share, bars.upper - bars.lower, align="edge", color=figures.GREY, edgecolor="white")
+    ax.set_xlim(0, 1)
+    figures.percent(ax.yaxis, most=2)
+    figures.style(ax, xlabel="confidence", ylabel="rows")
+
+
+def _draw_chance(ax: Any, bars: Bars, low: Array, high: Array) -> Any:
+    # A step for each bin, with a hole after it: bins need not be neighbours.
+    hole = np.full_like(bars.lower, np.nan)
+    place = np.stack([bars.lower, bars.upper, bars.upper], 1).ravel()
+    ends = (np.stack([end, end, hole], 1).ravel() for end in (low, high))
+    return ax.fill_between(place, *ends, color=figures.BLACK, alpha=0.18, linewidth=0, zorder=2.5)
+
+
+def _draw_bands(ax: Any, bars: Bars) -> Any:
+    reach = [(bars.accuracy - bars.low).clip(0), (bars.high - bars.accuracy).clip(0)]
+    look = {"color": figures.BLUE, "markersize": 2.5, "elinewidth": 1, "capsize": 1.5}
+    return ax.errorbar(bars.confidence, bars.accuracy, yerr=reach, fmt="o", zorder=3, clip_on=False, **look)
+
+
+class _Upper:
+    """Puts axes into the upper part of their place, and keeps the axes under them.
+
+    Layouts go on setting the place itself, so this works in any figure, with any layout and aspect.
+    """
+
+    def __init__(self, ax: Any, under: Any) -> None:
+        self.ax, self.under = ax, under
+
+    def get_subplotspec(self) -> Any:
+        # A tight layout asks the locator for the place that it may move.
+        return self.ax.get_subplotspec()
+
+    def __call__(self, ax: Any, renderer: Any) -> Any:
+        from matplotlib.transforms import Bbox
+
+        whole = ax.get_position(original=True)
+        return Bbox.from_extents(whole.x0, whole.y0 + (_UNDER + _BETWEEN) * whole.height, whole.x1, whole.y1)
+
+
+def _under(ax: Any) -> Any:
+    """The axes for the histogram, of the same width; those that are there already when drawn again."""
+    found = ax.get_axes_locator()
+    if isinstance(found, _Upper):
+        return found.under
+    upper = 1 - _UNDER - _BETWEEN
+    under = ax.inset_axes([0, -(_UNDER + _BETWEEN) / upper, 1, _UNDER / upper])
+    ax.set_axes_locator(_Upper(ax, under))
+    ax.tick_params(labelbottom=False)
+    return under

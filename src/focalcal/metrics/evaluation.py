@@ -138,13 +138,15 @@ class Evaluation:
     def plot(self, ax: Any = None) -> Any:
         """A reliability diagram: accuracy against confidence, one bar a bin, with 95 % bands of the accuracy.
 
-        Hatched is what the model claims beyond what it keeps, or falls short of it; below stands how many rows a bin
-        has. Draws into `ax`, or into a new figure; returns the axes. Needs matplotlib: `pip install focalcal[plots]`.
+        Hatched is what the model claims beyond what it keeps, or falls short of it; shaded is where accuracies of a
+        perfectly calibrated model would lie; below stands how many rows a bin has. Draws into `ax`, or into a new
+        figure; returns the axes. Needs matplotlib: `pip install focalcal[plots]`.
         """
-        from focalcal.metrics.diagram import draw_reliability
+        from focalcal.metrics.diagram import bars_of, chance_band, draw_reliability, measured_title
 
-        title = f"ECE {self.ece:.1%}, accuracy {self.accuracy:.1%}, mean confidence {self.mean_confidence:.1%}"
-        return draw_reliability(self.bins, title=title, ax=ax)
+        title = measured_title(self.ece, self.accuracy, self.mean_confidence)
+        bars = bars_of(self.bins, chance=chance_band(self.bins))
+        return draw_reliability(bars, histogram=bars, title=title, ax=ax)
 
     def _repr_html_(self) -> str:
         from html import escape

@@ -1,0 +1,98 @@
+"""`focalcal apply`: calibrate a file of predictions of any size, in its own format."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from focalcal.cli import options
+from focalcal.cli.checks import plain_warnings, quick_imports, require_parent
+from focalcal.cli.console import JsonOption, QuietOption, print_json, progress, standard_output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from focalcal.calibrators import Calibrator
+    from focalcal.core.predictions import Kind
+    from focalcal.core.ranking import Array
+
+
+@plain_warnings()
+def apply(
+    calibrator: Annotated[str, typer.Argument(metavar="C", help="A calibrator that focalcal calibrate wrote.")],
+    files: options.Files,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out",
+            metavar="OUT",
+            help="Where the calibrated predictions go, in the format of FILE; a directory for shards.",
+        ),
+    ],
+    to: Annotated[options.Wanted, typer.Option("--to", help="What is written.")] = options.Wanted.probs,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    kind: options.Kind = None,
+    scores: options.Scores = None,
+    labels: options.Labels = None,
+) -> None:
+    """Apply a calibrator to predictions and write them anew, a batch at a time: memory does not grow with the file.
+
+    Labels are not needed; they and everything else in the file are kept.
+
+    \b
+    Examples:
+      focalcal apply calibrator.json new.npz --out new-calibrated.npz
+      focalcal apply calibrator.json 'shards/*.parquet' --out calibrated/ --to log_probs
+    """
+    with quick_imports():
+        from focalcal.cli import results
+        from focalcal.cli.methods import load, parameters, short_name
+        from focalcal.streams import rewrite_predictions
+
+    loaded = load(calibrator)
+    if out != "-":
+        require_parent(out, "--out")
+    calibrate = _calibrate(loaded, calibrator, files[0], to.value)
+    columns = options.columns(kind, scores, labels)
+    with progress(quiet=quiet) as advance:
+        path = files[0] if len(files) == 1 else files
+        rows = rewrite_predictions(path, out, calibrate, columns, to=to.value, progress=advance)
+    result = results.ApplyResult(
+        files=files,
+        calibrator=calibrator,
+        method=short_name(loaded),
+        parameters=parameters(loaded),
+        to=to.value,
+        num_rows=rows,
+        out=out,
+    )
+    if out == "-":
+        return  # standard output is the file
+    if as_json:
+        print_json(asdict(result))
+    elif quiet:
+        print(out)
+    else:
+        said = f"{result.method}{f' ({result.parameters})' if result.parameters else ''}"
+        standard_output().print(f"Written: {out}: {rows:,} rows as {to.value}, calibrated by {said}")
+
+
+def _calibrate(loaded: Calibrator, path: str, file: str, to: str) -> Callable[[Array, Kind], Array]:
+    """The function that makes calibrated scores of a batch, in the batch's shape."""
+    import numpy as np
+
+    from focalcal.cli.methods import require_classes
+    from focalcal.report.versions import calibrated
+    from focalcal.streams import Table
+
+    def calibrate(scores: Array, kind: Kind) -> Array:
+        batch = Table(file, scores, kind)
+        require_classes(loaded, path, batch.num_classes, file)
+        log_probs = calibrated(batch, loaded).scores
+        log_probs = log_probs[:, 1] if scores.ndim == 1 else log_probs
+        return np.exp(log_probs) if to == "probs" else log_probs
+
+    return calibrate

@@ -1,0 +1,66 @@
+"""What is looked at before long work starts, and how the library's warnings reach a terminal."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from focalcal.errors import InputError, InputWarning
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Import without garbage collection, then or later: looking through torch's objects is a fifth of its import."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """The library's warnings become lines on standard error, once each; those of other packages are not for users."""
+    said: set[str] = set()
+
+    def say(message: Warning | str, *_: object, **__: object) -> None:
+        line = " ".join(str(message).split())
+        if line not in said:
+            said.add(line)
+            print(f"focalcal: warning: {line}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", InputWarning)
+        warnings.showwarning = say
+        yield
+
+
+def require_output(out: str, option: str, *, inputs: Sequence[str] = ()) -> None:
+    """Refuse a place that cannot be written, or that is one of the inputs."""
+    place = Path(out)
+    if not out.strip():
+        raise InputError(f"{option}: must be a path; got nothing.")
+    if place.is_dir():
+        raise InputError(f"{out}: is a directory; {option} needs the name of a file.")
+    require_parent(out, option)
+    for each in inputs:
+        if os.path.exists(each) and os.path.exists(out) and os.path.samefile(each, out):
+            raise InputError(f"{out}: is read and cannot be written at the same time. Give {option} another name.")
+
+
+def require_parent(out: str, option: str) -> None:
+    """Refuse a place in a directory that is not there or cannot be written to."""
+    parent = Path(out).absolute().parent
+    if not parent.is_dir():
+        raise InputError(f"{out}: there is no directory {parent}. Make it first, or change {option}.")
+    if not os.access(parent, os.W_OK):
+        raise InputError(f"{out}: the directory {parent} cannot be written to. Change {option}.")

@@ -1,0 +1,185 @@
+"""Calibrators by the short names of the command line, and what a fitted one says of itself."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from focalcal.errors import InputError
+
+if TYPE_CHECKING:
+    from focalcal.calibrators import Calibrator
+
+# Short names and the classes that they mean; a class's own name is understood, too.
+METHODS = {
+    "identity": "Identity",
+    "temperature": "TemperatureScaling",
+    "focal": "FocalCalibration",
+    "focal-temperature": "FocalTemperatureScaling",
+    "ensemble-temperature": "EnsembleTemperatureScaling",
+    "spline": "SplineCalibration",
+    "vector": "VectorScaling",
+    "matrix": "MatrixScaling",
+    "dirichlet": "DirichletCalibration",
+    "platt": "PlattScaling",
+    "beta": "BetaCalibration",
+    "histogram": "HistogramBinning",
+    "isotonic": "IsotonicCalibration",
+    "bbq": "BayesianBinning",
+}
+_ALIASES = {"ets": "ensemble-temperature", "focal-calibration": "focal", "bayesian-binning": "bbq"}
+# Those whose fitted values are a few numbers; all others have arrays.
+_NUMBERS = ("identity", "temperature", "focal", "focal-temperature", "platt", "beta")
+_SYMBOLS = {"temperature_": "T", "gamma_": "γ"}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A method as the command line names it, with the criterion and the search of its fit where they are not usual.
+
+    `temperature`, `temperature:ada_ece`, `focal-temperature:nll:continuous`.
+    """
+
+    name: str
+    criterion: str | None = None
+    search: str | None = None
+
+    @staticmethod
+    def of(text: str) -> Wish:
+        """What was typed.
+
+        >>> Wish.of("TemperatureScaling:ada_ece")
+        Wish(name='temperature', criterion='ada_ece', search=None)
+        """
+        given, *more = (part.strip() for part in text.split(":"))
+        classes = {kind.lower(): name for name, kind in METHODS.items()}
+        plain = given.lower().replace("_", "-")
+        name = _ALIASES.get(plain, classes.get(plain, plain))
+        if name not in METHODS or len(more) > 2:
+            raise InputError(f"method: must be one of {', '.join(METHODS)}; got {text.strip()!r}.")
+        return Wish(name, *more)
+
+    def __str__(self) -> str:
+        return ":".join(part for part in (self.name, self.criterion, self.search) if part)
+
+    @property
+    def suffix(self) -> str:
+        """Of the file that such a calibrator is saved in."""
+        return ".json" if self.name in _NUMBERS else ".safetensors"
+
+    def make(self, *, gamma: float | None = None, loss_gamma: float | None = None) -> Calibrator:
+        """The calibrator, not fitted yet; an option that is not one of this method's is refused."""
+        from focalcal import calibrators
+
+        kind: type[Calibrator] = getattr(calibrators, METHODS[self.name])
+        known = {name: name for name in inspect.signature(kind).parameters}
+        if self.name == "temperature":  # its gamma is that of the loss
+            known["loss_gamma"] = known.pop("gamma")
+        given = {"criterion": self.criterion, "search": self.search, "gamma": gamma, "loss_gamma": loss_gamma}
+        arguments = {name: value for name, value in given.items() if value is not None}
+        for name in arguments:
+            if name not in known:
+                raise InputError(f"--{name.replace('_', '-')}: is not an option of method {self.name}. Leave it out.")
+        return kind(**{known[name]: value for name, value in arguments.items()})
+
+
+def methods_of(text: str) -> dict[str, Calibrator]:
+    """Calibrators that are not fitted yet, from names with commas between them.
+
+    >>> methods_of("temperature, temperature:ada_ece")
+    {'temperature': TemperatureScaling(criterion='nll', num_bins=15, refine=False, ...),
+     'temperature:ada_ece': TemperatureScaling(criterion='ada_ece', num_bins=15, refine=False, ...)}
+    """
+    wishes = [Wish.of(part) for part in text.split(",") if part.strip()]
+    if not wishes:
+        raise InputError("--methods: must name at least one method; got none.")
+    return {str(wish): wish.make() for wish in wishes}
+
+
+def short_name(calibrator: Calibrator) -> str:
+    """The method's short name; that of the class where it has none.
+
+    >>> from focalcal import PlattScaling
+    >>> short_name(PlattScaling())
+    'platt'
+    """
+    kind = type(calibrator).__name__
+    return next((name for name, each in METHODS.items() if each == kind), kind)
+
+
+def parameters(calibrator: Calibrator) -> str:
+    """The fitted values in a few characters: numbers as they are, of arrays the shape.
+
+    >>> from focalcal import FocalCalibration
+    >>> parameters(FocalCalibration(2.0))
+    'γ = 2'
+    """
+    said = []
+    for name in calibrator.FITTED:
+        value = calibrator._value(name)
+        symbol = _SYMBOLS.get(name, name.rstrip("_"))
+        if value.dim() == 0:
+            said.append(f"{symbol} = {float(value):.4g}")
+        elif value.numel() <= 3:
+            said.append(f"{symbol} = ({', '.join(f'{each:.3g}' for each in value.tolist())})")
+        else:
+            said.append(f"{symbol} ({' x '.join(str(size) for size in value.shape)})")
+    return ", ".join(said)
+
+
+def load(path: str) -> Calibrator:
+    """A calibrator from its file; what is wrong with the file is said in a line."""
+    from focalcal.calibrators import load_calibrator
+
+    try:
+        return load_calibrator(path)
+    except OSError as error:
+        fix = "Name a file that focalcal calibrate wrote."
+        raise InputError(f"{path}: cannot be read as a calibrator ({error.strerror}). {fix}") from error
+
+
+def require_classes(calibrator: Calibrator, path: str, num_classes: int, file: str) -> None:
+    """Refuse predictions of another number of classes than those of the fit."""
+    fitted = calibrator.num_classes_
+    if fitted is not None and fitted != num_classes:
+        fix = "Take a calibrator that was fitted to predictions like these."
+        raise InputError(f"{path}: was fitted to {fitted:,} classes, and {file} has {num_classes:,}. {fix}")
+
+
+def right_suffix(path: str, calibrator: Calibrator) -> str:
+    """The path with the suffix of the calibrator's content, if it has that of the other one.
+
+    >>> from focalcal import PlattScaling, VectorScaling
+    >>> right_suffix("best.json", VectorScaling()), right_suffix("best.json", PlattScaling())
+    ('best.safetensors', 'best.json')
+    """
+    kinds = (".json", ".safetensors")
+    given = Path(path)
+    numbers = short_name(calibrator) in _NUMBERS
+    return str(given.with_suffix(kinds[not numbers])) if given.suffix.lower() in kinds else path
+
+
+def default_methods(num_classes: int, num_rows: int) -> tuple[dict[str, Calibrator], dict[str, str]]:
+    """All methods that suit the data by their short names, and why the others do not.
+
+    >>> methods, left_out = default_methods(3, 1000)
+    >>> list(methods)[:3], left_out["platt"]
+    (['temperature', 'temperature:ada_ece', 'focal'], 'it is for two classes, and there are 3')
+    """
+    from focalcal.select import _default
+
+    suited, reasons = _default(num_classes, num_rows)
+    methods = {str(_wish_of(calibrator)): calibrator for calibrator in suited.values()}
+    return methods, {Wish.of(name.partition("(")[0]).name: why for name, why in reasons.items()}
+
+
+def _wish_of(calibrator: Calibrator) -> Wish:
+    """What makes such a calibrator: its name, and what of its fit is not usual."""
+    usual, settings = type(calibrator)().settings(), calibrator.settings()
+    criterion, search = (settings.get(name) for name in ("criterion", "search"))
+    name = short_name(calibrator)
+    if search != usual.get("search"):
+        return Wish(name, criterion, search)
+    return Wish(name, None if criterion == usual.get("criterion") else criterion)

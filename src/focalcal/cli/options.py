@@ -1,0 +1,162 @@
+"""The options that commands share, each with its help text in one place."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from focalcal.streams import Columns
+
+_INPUT = "What the files hold"
+_CERTAINTY = "Intervals"
+SPLITS = "Which rows to fit, and which to score"
+OUTPUT = "What is written"
+METHOD = "What is fitted"
+
+
+class ScoreKind(str, Enum):
+    """What scores are."""
+
+    logits = "logits"
+    log_probs = "log_probs"
+    probs = "probs"
+
+
+class Wanted(str, Enum):
+    """What calibrated scores are written as."""
+
+    probs = "probs"
+    log_probs = "log_probs"
+
+
+class Search(str, Enum):
+    """How the two values of focal temperature scaling are searched for."""
+
+    full = "full"
+    line = "line"
+    continuous = "continuous"
+
+
+_FILES = (
+    "Predictions: .npz, .npy, .csv, .tsv, .parquet or .safetensors; a directory or a quoted glob of shards; "
+    "- for standard input."
+)
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help=f"{_FILES} Several files are joined.")]
+OptionalFiles = Annotated[
+    list[str] | None, typer.Argument(metavar="FILE...", help=f"{_FILES} Several files are joined.")
+]
+Models = Annotated[
+    list[str], typer.Argument(metavar="FILE...", help=f"{_FILES} Each is a model of its own, shown side by side.")
+]
+
+Kind = Annotated[
+    ScoreKind | None,
+    typer.Option("--kind", help="What the scores are, if their name does not say it.", rich_help_panel=_INPUT),
+]
+Scores = Annotated[
+    str | None,
+    typer.Option("--scores", metavar="KEY", help="Key or column prefix of the scores.", rich_help_panel=_INPUT),
+]
+Labels = Annotated[
+    str | None,
+    typer.Option(
+        "--labels",
+        metavar="KEY",
+        help="Key or column of the labels; beside an .npy the labels' file.",
+        rich_help_panel=_INPUT,
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option("--weights", metavar="KEY", help="Key or column of row weights.", rich_help_panel=_INPUT),
+]
+SplitKey = Annotated[
+    str | None,
+    typer.Option(
+        "--split-key", metavar="KEY", help="Key or column that names each row's split.", rich_help_panel=_INPUT
+    ),
+]
+ClassNames = Annotated[
+    str | None,
+    typer.Option("--class-names", metavar="KEY", help="Key of the names of the classes.", rich_help_panel=_INPUT),
+]
+Split = Annotated[
+    str | None,
+    typer.Option("--split", metavar="NAME", help="Use only the rows of this split.", rich_help_panel=_INPUT),
+]
+
+Level = Annotated[
+    float,
+    typer.Option("--level", help="How often an interval covers the truth.", rich_help_panel=_CERTAINTY),
+]
+Resamples = Annotated[
+    int,
+    typer.Option("--resamples", min=100, help="Bootstrap resamples of an interval.", rich_help_panel=_CERTAINTY),
+]
+Seed = Annotated[
+    int,
+    typer.Option("--seed", min=0, help="Seed of everything that is drawn.", rich_help_panel=_CERTAINTY),
+]
+NumBins = Annotated[int, typer.Option("--num-bins", min=1, help="Bins of ECE and AdaECE.")]
+
+FitSplit = Annotated[
+    str | None,
+    typer.Option(
+        "--fit-split",
+        metavar="NAME",
+        help="Split to fit to; val (or validation, valid, dev) where there is one.",
+        show_default=False,
+        rich_help_panel=SPLITS,
+    ),
+]
+ScoreSplit = Annotated[
+    str | None,
+    typer.Option(
+        "--score-split",
+        metavar="NAME",
+        help="Split to score; test where there is one.",
+        show_default=False,
+        rich_help_panel=SPLITS,
+    ),
+]
+Holdout = Annotated[
+    float | None,
+    typer.Option(
+        "--holdout",
+        metavar="SHARE",
+        help="Draw this share of the rows, every class alike, and score it; fit to the rest.",
+        rich_help_panel=SPLITS,
+    ),
+]
+AllowSameData = Annotated[
+    bool,
+    typer.Option(
+        "--allow-same-data",
+        help="Score the rows of the fit themselves. The result says so; it looks better than it is.",
+        rich_help_panel=SPLITS,
+    ),
+]
+
+
+def columns(
+    kind: ScoreKind | None = None,
+    scores: str | None = None,
+    labels: str | None = None,
+    weights: str | None = None,
+    split_key: str | None = None,
+    class_names: str | None = None,
+) -> Columns:
+    """The names under which the files hold their parts, as the reader takes them."""
+    from focalcal.streams import Columns
+
+    return Columns(
+        scores=scores,
+        labels=labels,
+        weights=weights,
+        split=split_key,
+        class_names=class_names,
+        kind=None if kind is None else kind.value,
+    )

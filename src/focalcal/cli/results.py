@@ -1,0 +1,267 @@
+"""What the commands answer with `--json`: one dataclass a command, and the JSON Schema documents made of them.
+
+    python -m focalcal.cli.results docs/schemas     # writes them anew
+
+A field may be added within a schema version; none is renamed, dropped or given another meaning.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Direction = Literal["overconfident", "underconfident", "both", "calibrated"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measured number; null where it is undefined. `low` and `high` are the ends of its interval, if it has one."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    definition: str
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """Predictions measured: the verdict in words, and every measure by its name."""
+
+    verdict: str
+    direction: Direction
+    measures: dict[str, Measure]
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """After minus before of a measure on the same rows, its interval, and the p-value of the paired test."""
+
+    measure: str
+    difference: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None
+
+
+@dataclass(frozen=True)
+class EvaluateResult:
+    """The answer of `focalcal evaluate`; `after` and `differences` with `--calibrator` only."""
+
+    files: list[str]
+    split: str | None
+    kind: str
+    num_rows: int
+    num_classes: int
+    weighted: bool
+    num_bins: int
+    level: float
+    num_resamples: int
+    seed: int
+    before: Assessed
+    calibrator: str | None
+    after: Assessed | None
+    differences: list[Difference]
+    schema: Literal[1] = 1
+    command: Literal["evaluate"] = "evaluate"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What happened in a fit; `before` and `after` are the criterion on the rows of the fit."""
+
+    method: str
+    settings: dict[str, Any]
+    parameters: str
+    criterion: str
+    before: float | None
+    after: float | None
+    iterations: int
+    converged: bool
+    at_boundary: bool
+    kept_identity: bool
+    num_rows: int
+
+
+@dataclass(frozen=True)
+class CalibrateResult:
+    """The answer of `focalcal calibrate`.
+
+    `before`, `after` and `differences` are measured on `num_score_rows` rows; they are null and empty where there are
+    none. `same_data` says that those are the rows of the fit, `num_shared` how many of them also occur among these.
+    """
+
+    files: list[str]
+    fit_files: list[str]
+    split: str
+    same_data: bool
+    num_shared: int
+    num_classes: int
+    num_score_rows: int
+    fit: Fit
+    num_bins: int
+    level: float
+    num_resamples: int
+    seed: int
+    before: Assessed | None
+    after: Assessed | None
+    differences: list[Difference]
+    out: str
+    onnx: str | None
+    apply_command: str
+    schema: Literal[1] = 1
+    command: Literal["calibrate"] = "calibrate"
+
+
+@dataclass(frozen=True)
+class ApplyResult:
+    """The answer of `focalcal apply`."""
+
+    files: list[str]
+    calibrator: str
+    method: str
+    parameters: str
+    to: Literal["probs", "log_probs"]
+    num_rows: int
+    out: str
+    schema: Literal[1] = 1
+    command: Literal["apply"] = "apply"
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One method of a comparison, scored on rows that it was not fitted to; `difference` is that to the raw scores.
+
+    `p_corrected` is the p-value after correction for the number of methods. Of `failures` fits that raised, `error` is
+    the first message.
+    """
+
+    name: str
+    score: float | None
+    low: float | None
+    high: float | None
+    difference: float | None
+    difference_low: float | None
+    difference_high: float | None
+    p_value: float | None
+    p_corrected: float | None
+    fit_seconds: float | None
+    failures: int
+    error: str | None
+
+
+@dataclass(frozen=True)
+class CompareResult:
+    """The answer of `focalcal compare`: methods, best first, what to do in words, and the winner.
+
+    `nested` is the honest score of taking the best method, `chosen` how often each was taken then.
+    """
+
+    files: list[str]
+    split: str | None
+    num_rows: int
+    num_classes: int
+    criterion: str
+    definition: str
+    level: float
+    num_folds: int
+    num_repeats: int
+    seed: int
+    verdict: str
+    winner: str
+    parameters: str
+    table: list[Ranked]
+    nested: Ranked | None
+    chosen: dict[str, int]
+    left_out: dict[str, str]
+    out: str | None
+    schema: Literal[1] = 1
+    command: Literal["compare"] = "compare"
+
+
+@dataclass(frozen=True)
+class ReportedVersion:
+    """A model as it is, or after one calibrator, in a report."""
+
+    name: str
+    settings: str
+    verdict: str
+    measures: dict[str, Measure]
+
+
+@dataclass(frozen=True)
+class ReportedModel:
+    """One model of a report."""
+
+    name: str
+    file: str
+    num_rows: int
+    num_fit_rows: int
+    num_classes: int
+    split: str
+    same_data: bool
+    num_shared: int
+    verdict: str
+    versions: list[ReportedVersion]
+
+
+@dataclass(frozen=True)
+class ReportResult:
+    """The answer of `focalcal report`."""
+
+    title: str
+    out: str
+    num_bytes: int
+    figures: list[str]
+    level: float
+    num_bins: int
+    seed: int
+    models: list[ReportedModel]
+    schema: Literal[1] = 1
+    command: Literal["report"] = "report"
+
+
+def result_types() -> dict[str, type]:
+    """The results of all commands by the commands' names."""
+    from focalcal.cli.claims import ClaimsResult
+    from focalcal.lab.demo import Demo
+
+    return {
+        "demo": Demo,
+        "evaluate": EvaluateResult,
+        "calibrate": CalibrateResult,
+        "apply": ApplyResult,
+        "compare": CompareResult,
+        "report": ReportResult,
+        "claims": ClaimsResult,
+    }
+
+
+def json_schema(result: type) -> dict[str, Any]:
+    """The JSON Schema of a result: every field is there, and no other.
+
+    >>> json_schema(ApplyResult)["properties"]["to"]["enum"]
+    ['probs', 'log_probs']
+    """
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(result).json_schema(mode="serialization")
+    for part in (schema, *schema.get("$defs", {}).values()):
+        if "properties" in part:
+            part |= {"required": list(part["properties"]), "additionalProperties": False}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def write_schemas(folder: str) -> None:
+    """Write `<command>.json` for every command."""
+    import json
+    from pathlib import Path
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for command, result in result_types().items():
+        (Path(folder) / f"{command}.json").write_text(json.dumps(json_schema(result), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    write_schemas(sys.argv[1])

@@ -1,0 +1,203 @@
+"""Which rows a calibrator is fitted to, and which ones it is scored on: the user says it, and they are not the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from focalcal.errors import InputError
+
+if TYPE_CHECKING:
+    from focalcal.streams import Table
+
+FIT_SPLITS = ("val", "validation", "valid", "dev")
+SCORE_SPLITS = ("test",)
+_WAYS = (
+    "Say which rows to fit to: --fit VAL_FILE with FILE to score, a split column (--fit-split val --score-split test), "
+    "or --holdout 0.5."
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options say about rows."""
+
+    split: str | None = None
+    fit_split: str | None = None
+    score_split: str | None = None
+    holdout: float | None = None
+    seed: int = 0
+    allow_same_data: bool = False
+
+    def __post_init__(self) -> None:
+        if self.holdout is not None and not 0 < self.holdout < 1:
+            raise InputError(f"--holdout: must lie between 0 and 1; got {self.holdout:g}. Half of the rows is 0.5.")
+        named = self.fit_split is not None or self.score_split is not None
+        if named and self.split is not None:
+            raise InputError("--split: does not go with --fit-split or --score-split. Leave out one of them.")
+        if named and self.holdout is not None:
+            raise InputError("--holdout: does not go with --fit-split or --score-split. Leave out one of them.")
+
+
+@dataclass(frozen=True)
+class Division:
+    """Rows to fit to and rows to score, how they were chosen in words, and how far they are the same."""
+
+    fit: Table
+    score: Table | None
+    words: str
+    same_data: bool = False
+    num_shared: int = 0
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader must know before trusting the scores."""
+        if self.same_data:
+            return ["Fitted to and scored on the same rows: the numbers look better than they are (--allow-same-data)."]
+        if self.num_shared and self.score is not None:
+            shared = f"{self.num_shared:,} of {self.score.num_rows:,} scored rows"
+            return [f"{shared} equal a row of the fit: if they are the same samples, the numbers look too good."]
+        return []
+
+
+def only(table: Table, name: str | None, usual: Sequence[str] = SCORE_SPLITS, option: str = "--split") -> Table:
+    """The rows of the named split; without a name the usual one, or all where nothing is to choose."""
+    if name is not None:
+        return table.of_split(name)
+    there = table.splits()
+    if len(there) <= 1:
+        return table
+    found = next((each for each in usual if each in there), None)
+    if found is None:
+        raise InputError(f"{table.name}: has the splits {_listed(there)}. Name one with {option}.")
+    return table.of_split(found)
+
+
+def divide(table: Table | None, fit: Table | None, asked: Asked, *, same_file: bool = False) -> Division:
+    """The rows to fit to and those to score, from what was read and what was asked."""
+    if fit is not None:
+        return _of_two(table, fit, asked, same_file)
+    assert table is not None
+    if asked.holdout is not None:
+        return _held_out(only(table, asked.split), asked.holdout, asked)
+    if asked.split is None and len(table.splits()) > 1:
+        return _by_column(table, asked)
+    for option, name in (("--fit-split", asked.fit_split), ("--score-split", asked.score_split)):
+        if name is not None:  # a file of one split can still be asked for it
+            raise InputError(f"{table.name}: {option} {name} needs a split column with two splits. {_WAYS}")
+    if not asked.allow_same_data:
+        raise InputError(f"{table.name}: nothing says which rows to fit to and which to score. {_WAYS}")
+    rows = only(table, asked.split)
+    return Division(rows, rows, f"fitted to and scored on the same {rows.num_rows:,} rows", same_data=True)
+
+
+def hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table]:
+    """The rows to fit to and the rows to score: a random share of every class, at least a row of each part."""
+    import numpy as np
+
+    labels = table.labels
+    assert labels is not None
+    n = table.num_rows
+    order = np.lexsort((np.random.default_rng(seed).random(n), labels))
+    # Along the rows in order of their class, every step that completes another 1 / share goes to the scored part.
+    steps = np.floor(np.arange(1, n + 1) * share + 1e-9)
+    scored = np.zeros(n, dtype=bool)
+    scored[order] = np.diff(steps, prepend=0) > 0
+    if n < 2 or scored.all() or not scored.any():
+        raise InputError(f"{table.name}: has too few rows to hold out a share of {share:g}; it has {n:,}.")
+    return table.take(~scored), table.take(scored)
+
+
+def shared_rows(fit: Table, score: Table) -> int:
+    """How many scored rows equal a row of the fit in scores and label.
+
+    0 where most rows of the fit have a twin among themselves, as those of a model with few different outputs do: then
+    equal rows are no sign of the same samples.
+    """
+    known = _hashes(fit)
+    distinct = set(known)
+    if 2 * len(distinct) < len(known):
+        return 0
+    return sum(each in distinct for each in _hashes(score))
+
+
+def _of_two(table: Table | None, fit: Table, asked: Asked, same_file: bool) -> Division:
+    if asked.holdout is not None:
+        raise InputError("--holdout: does not go with --fit, which names the rows of the fit. Leave out one of them.")
+    rows = only(fit, asked.fit_split, FIT_SPLITS, "--fit-split")
+    if table is None:
+        return Division(rows, None, f"fitted to {_named(rows)}; nothing was measured on other rows")
+    score = only(table, asked.score_split or asked.split, SCORE_SPLITS, "--score-split")
+    _require_alike(rows, score)
+    same = same_file and not fit.splits()
+    return _checked(rows, score, f"fitted to {_named(rows)}, scored on {_named(score)}", asked, same=same)
+
+
+def _by_column(table: Table, asked: Asked) -> Division:
+    names = []
+    usual = (("--fit-split", asked.fit_split, FIT_SPLITS), ("--score-split", asked.score_split, SCORE_SPLITS))
+    there = table.splits()
+    for option, name, common in usual:
+        found = name or next((each for each in common if each in there), None)
+        if found is None:
+            raise InputError(f"{table.name}: has the splits {_listed(there)}, none of them {common[0]}. Use {option}.")
+        names.append(found)
+    fit, score = (table.of_split(name) for name in names)
+    sizes = [f"split {name} ({rows.num_rows:,} rows)" for name, rows in zip(names, (fit, score), strict=True)]
+    return _checked(fit, score, f"fitted to {sizes[0]}, scored on {sizes[1]}", asked, same=names[0] == names[1])
+
+
+def _held_out(table: Table, share: float, asked: Asked) -> Division:
+    fit, score = hold_out(table, share, asked.seed)
+    drawn = f"a random {100 * share:g} % of the rows ({score.num_rows:,}, seed {asked.seed})"
+    return Division(
+        fit, score, f"fitted to {fit.num_rows:,} rows, scored on {drawn}", num_shared=shared_rows(fit, score)
+    )
+
+
+def _checked(fit: Table, score: Table, words: str, asked: Asked, *, same: bool = False) -> Division:
+    """The division, unless all that is scored was fitted to."""
+    shared = score.num_rows if same else shared_rows(fit, score)
+    if shared < score.num_rows:
+        return Division(fit, score, words, num_shared=shared)
+    if not asked.allow_same_data:
+        raise InputError(
+            f"{score.name}: every scored row is among the rows of the fit, which makes the numbers look better than "
+            f"they are. Score other rows, or add --allow-same-data."
+        )
+    return Division(fit, score, f"{words}: the same rows", same_data=True, num_shared=shared)
+
+
+def same_files(fit: Sequence[str], score: Sequence[str]) -> bool:
+    """Whether some file is named for the fit and for the scores."""
+    return any(os.path.exists(a) and os.path.exists(b) and os.path.samefile(a, b) for a in fit for b in score)
+
+
+def _require_alike(fit: Table, score: Table) -> None:
+    for what, one, other in (
+        ("classes", fit.num_classes, score.num_classes),
+        ("kind of scores", fit.kind, score.kind),
+        ("class names", fit.class_names or score.class_names, score.class_names or fit.class_names),
+    ):
+        if one != other:
+            said = "others" if isinstance(one, tuple) else f"{other}, and {fit.name} has {one}"
+            raise InputError(f"{score.name}: {what} must be those of the fit; it has {said}.")
+
+
+def _hashes(table: Table) -> list[int]:
+    """A number for each row that only equal rows share, but for chance."""
+    import numpy as np
+
+    assert table.labels is not None
+    scores = np.ascontiguousarray(table.scores, dtype=np.float32)
+    return [hash((row.tobytes(), label)) for row, label in zip(scores, table.labels.tolist(), strict=True)]
+
+
+def _named(table: Table) -> str:
+    return f"{table.name} ({table.num_rows:,} rows)"
+
+
+def _listed(splits: dict[str, int]) -> str:
+    return ", ".join(splits)

@@ -1,0 +1,126 @@
+"""The verdict: is a model too sure, not sure enough, or as sure as it should be, and how certain is that?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from focalcal.core.inputs import ArrayLike
+from focalcal.core.predictions import Kind
+from focalcal.metrics import Evaluation, Interval, evaluate, read
+from focalcal.metrics.calibration import ada_ece, ece
+from focalcal.metrics.read import Reading
+from focalcal.metrics.rows import Rows
+from focalcal.metrics.scores import accuracy, brier, mean_confidence, nll
+from focalcal.metrics.uncertainty import ConsistencyBars, Metric, bootstrap_each, consistency_bars
+
+Direction: TypeAlias = Literal["overconfident", "underconfident", "both", "calibrated"]
+
+# Below this many points on average the verdict says "slightly".
+_SLIGHT = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """Every measure of some predictions, intervals of the main ones, and what they mean in words.
+
+    `intervals` has accuracy, mean_confidence, gap (confidence minus accuracy), nll, brier, ece and ada_ece. `chance` is
+    what a perfectly calibrated model would show on these rows; None for weighted rows. `rows` can be measured further.
+    """
+
+    verdict: str
+    direction: Direction
+    intervals: dict[str, Interval]
+    evaluation: Evaluation
+    chance: ConsistencyBars | None
+    rows: Rows = field(repr=False)
+
+
+def assess(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    kind: Kind = "logits",
+    sample_weight: ArrayLike | None = None,
+    num_bins: int = 15,
+    level: float = 0.95,
+    num_resamples: int = 1000,
+    seed: int = 0,
+    classwise: bool = True,
+) -> Assessment:
+    """Measure predictions and put the result into words.
+
+    where `scores`, `labels`, `kind` and `sample_weight` are as in `evaluate`. A model is called over- or underconfident
+    if the interval of mean confidence minus accuracy leaves 0 out and a calibrated model would not show as much by
+    chance; it is called calibrated if nothing speaks against that: then its ECE is no larger than chance would make it.
+
+    >>> assess([[3.0, 0.0]] * 100, [0] * 80 + [1] * 20).verdict
+    'overconfident: on average 15.3 points too sure; ECE 15.3 % [8.3, 24.2]'
+    """
+    reading: Reading = {"kind": kind, "sample_weight": sample_weight}
+    evaluation = evaluate(scores, labels, **reading, num_bins=num_bins, classwise=classwise)
+    rows = read(scores, labels, **reading, columns=("confidence", "correct", "nll", "brier"))
+    assert isinstance(rows, Rows)
+    measures: dict[str, Metric] = {
+        "accuracy": accuracy,
+        "mean_confidence": mean_confidence,
+        "gap": overconfidence,
+        "nll": nll,
+        "brier": brier,
+        "ece": partial(ece, num_bins=num_bins),
+        "ada_ece": partial(ada_ece, num_bins=min(num_bins, rows.num_rows)),
+    }
+    intervals = bootstrap_each(measures, rows, num_resamples=num_resamples, level=level, seed=seed)
+    chance = None if rows.weight is not None else consistency_bars(rows, num_bins=num_bins, level=level, seed=seed)
+    direction = _direction(intervals["gap"], _gap_by_chance(rows, level), chance)
+    verdict = _verdict(direction, intervals["gap"], intervals["ece"], chance, rows.num_rows)
+    return Assessment(verdict, direction, intervals, evaluation, chance, rows)
+
+
+def overconfidence(rows: Any) -> Any:
+    """Mean confidence minus accuracy: by how much a model is too sure on average.
+
+    >>> from focalcal import metrics
+    >>> round(overconfidence(metrics.from_pairs([0.9, 0.7], [1, 0])), 3)
+    0.3
+    """
+    return mean_confidence(rows) - accuracy(rows)
+
+
+def _gap_by_chance(rows: Rows, level: float) -> float:
+    """How large the gap of a calibrated model with these confidences gets: a row is right with its confidence c.
+
+    The variance of its mean correctness is the sum of c (1 - c) / n^2. A bootstrap alone would be sure of its case
+    after three rows that happen to be right.
+    """
+    from scipy.special import ndtri
+
+    confidence = rows.column("confidence").astype(np.float64)
+    weight = np.ones(rows.num_rows) if rows.weight is None else rows.weight
+    spread = np.sqrt((weight**2 * confidence * (1 - confidence)).sum()) / weight.sum()
+    return float(ndtri((1 + level) / 2) * spread)
+
+
+def _direction(gap: Interval, by_chance: float, chance: ConsistencyBars | None) -> Direction:
+    if gap.low > 0 and gap.value > by_chance:
+        return "overconfident"
+    if gap.high < 0 and gap.value < -by_chance:
+        return "underconfident"
+    return "both" if chance is not None and chance.ece > chance.ece_high else "calibrated"
+
+
+def _verdict(direction: Direction, gap: Interval, error: Interval, chance: ConsistencyBars | None, n: int) -> str:
+    slightly = "slightly " if abs(gap.value) < _SLIGHT else ""
+    measured = f"ECE {100 * error.value:.1f} % [{100 * error.low:.1f}, {100 * error.high:.1f}]"
+    points = f"{100 * abs(gap.value):.1f} points"
+    if direction == "overconfident":
+        return f"{slightly}overconfident: on average {points} too sure; {measured}"
+    if direction == "underconfident":
+        return f"{slightly}underconfident: on average {points} not sure enough; {measured}"
+    if direction == "both":
+        return f"miscalibrated both ways: too sure in places, not sure enough in others; {measured}"
+    by_chance = "" if chance is None else f", where chance alone makes up to {100 * chance.ece_high:.1f} %"
+    return f"calibrated, as far as {n:,} rows can tell: ECE {100 * error.value:.1f} %{by_chance}"

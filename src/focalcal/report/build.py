@@ -1,0 +1,237 @@
+"""From predictions to the contents of the report: every number comes from the library, nothing is computed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.focal import FocalTemperatureScaling
+from focalcal.calibrators.temperature import TemperatureScaling
+from focalcal.core.inputs import require
+from focalcal.report import facts, sample
+from focalcal.report.contents import Contents, Dynamics, Explorer, Landscape, Model, Version
+from focalcal.report.landscape import landscapes
+from focalcal.report.versions import Measuring, calibrated, fit_warnings, measure, settings_of
+from focalcal.streams.table import Table
+
+Progress: TypeAlias = Callable[[int, int, str], object]
+
+TITLE = "Calibration report"
+_NAMED_MISSING = 20
+
+
+@dataclass(frozen=True, eq=False)
+class ModelInput:
+    """The predictions of one model, and what is done with them.
+
+    `score` are the labelled rows that everything is measured on, `fit` those that calibrators are fitted to: with None
+    nothing is fitted, and only the given `calibrators` are shown. `split` says in words which rows are which;
+    `same_data` that both are the same ones.
+    """
+
+    name: str
+    score: Table
+    fit: Table | None
+    split: str
+    same_data: bool = False
+    calibrators: Mapping[str, Calibrator] = field(default_factory=dict)
+
+
+def default_methods(num_bins: int = 15) -> dict[str, Calibrator]:
+    """What a report fits unless told otherwise: a temperature by NLL, and a focal temperature by AdaECE.
+
+    >>> list(default_methods())
+    ['temperature', 'focal-temperature']
+    """
+    return {
+        "temperature": TemperatureScaling("nll"),
+        "focal-temperature": FocalTemperatureScaling("ada_ece", num_bins=num_bins),
+    }
+
+
+def build_contents(
+    models: Sequence[ModelInput],
+    *,
+    methods: Mapping[str, Calibrator] | None = None,
+    title: str = TITLE,
+    num_bins: int = 15,
+    level: float = 0.95,
+    num_resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Contents:
+    """Measure models and put together what the report shows.
+
+    where `methods` are unfitted calibrators by name, `default_methods()` if None; copies of them are fitted to the
+    `fit` rows of each model. What fails is left out, and a warning of the model as it is says so.
+    `progress(done, total, what)` is called before each step and at the end. The same input and seed give the same
+    contents.
+
+    >>> logits = np.random.default_rng(0).normal(size=(200, 3))
+    >>> table = Table("t", logits, "logits", labels=(logits + 1).argmax(1))
+    >>> contents = build_contents([ModelInput("a", table.take(np.arange(100)), None, "all")], num_resamples=100)
+    >>> contents.models[0].versions[0].name
+    'as it is'
+    """
+    require(len(models) >= 1, "models", "must be at least one", 0)
+    how = Measuring(num_bins, level, num_resamples, seed)
+    templates = default_methods(num_bins) if methods is None else methods
+    steps = _Steps(models, len(templates), progress)
+    share = len(models)
+    built = [_Builder(model, templates, how, steps).model(share) for model in models]
+    steps.finish()
+    return Contents(title=title, version=_version(), level=level, num_bins=num_bins, seed=seed, models=built)
+
+
+def _version() -> str:
+    import focalcal
+
+    return focalcal.__version__
+
+
+class _Steps:
+    """Counts the steps of all models."""
+
+    def __init__(self, models: Sequence[ModelInput], num_methods: int, progress: Progress | None) -> None:
+        self._progress = progress or (lambda done, total, what: None)
+        self._done, self._several = 0, len(models) > 1
+        # The model as it is, each calibrator, and the page's sample; the landscapes where something is fitted.
+        fits = [0 if model.fit is None else num_methods + 1 for model in models]
+        self._total = sum(2 + len(model.calibrators) + fit for model, fit in zip(models, fits, strict=True))
+
+    def start(self, model: str, what: str) -> None:
+        """Say what comes next."""
+        self._progress(self._done, self._total, f"{model}: {what}" if self._several else what)
+        self._done += 1
+
+    def finish(self) -> None:
+        """Say that everything is done."""
+        self._progress(self._total, self._total, "done")
+
+
+class _Builder:
+    """Puts together what the report says about one model."""
+
+    def __init__(self, given: ModelInput, templates: Mapping[str, Calibrator], how: Measuring, steps: _Steps) -> None:
+        self.given, self.how = given, how
+        self._templates: Mapping[str, Calibrator] = {} if given.fit is None else templates
+        self._start = lambda what: steps.start(given.name, what)
+        self._fitted: list[Calibrator] = []
+        self._failures: list[str] = []
+        facts.labels_of(given.score)
+        if given.fit is not None:
+            facts.labels_of(given.fit)
+            same = given.fit.num_classes == given.score.num_classes
+            rule = f"must have the classes of the measured rows, {given.score.num_classes}"
+            require(same, given.fit.name, rule, given.fit.num_classes)
+
+    def model(self, num_models: int) -> Model:
+        """The whole model; budgets of the page are shared by all models."""
+        given, score, how = self.given, self.given.score, self.how
+        names = facts.class_names(score)
+        self._start("measuring the model as it is")
+        plain, rows = measure(score, how, warnings=self._notes())
+        decisions = facts.Decisions.of(score)
+        missing = facts.missing_classes(decisions, names)
+        most = max(100, facts.MOST_CLASSES // num_models)
+        classes = facts.class_table(score, decisions, names, how.num_bins, most)
+        versions = self._versions()
+        plain = replace(plain, warnings=[*plain.warnings, *self._failures])
+        maps = self._landscapes()
+        return Model(
+            name=given.name,
+            num_rows=rows.num_rows,
+            num_fit_rows=0 if given.fit is None else given.fit.num_rows,
+            num_classes=score.num_classes,
+            kind=score.kind,
+            weighted=score.weights is not None,
+            split=given.split,
+            same_data=given.same_data,
+            missing_classes=missing[:_NAMED_MISSING],
+            num_missing=len(missing),
+            num_duplicates=facts.count_duplicates(score.scores),
+            verdict=plain.verdict,
+            versions=[plain, *versions],
+            classes=classes,
+            confusions=facts.confusions(decisions, rows.column("confidence"), names),
+            landscapes=maps,
+            explorer=self._explorer(maps, num_models),
+            dynamics=_dynamics(score),
+        )
+
+    def _notes(self) -> list[str]:
+        if self.given.score.weights is None:
+            return []
+        return ["Rows are weighted: the bands of the diagrams count rows, not their weights."]
+
+    def _versions(self) -> list[Version]:
+        """The given calibrators and the fitted methods, without those that fail."""
+        versions = []
+        for name, calibrator in [*self.given.calibrators.items(), *self._templates.items()]:
+            fits = name in self._templates and calibrator is self._templates[name]
+            self._start(f"{name}: fitting and measuring" if fits else f"{name}: measuring")
+            try:
+                ready = self._fit(calibrator) if fits else calibrator
+                table = calibrated(self.given.score, ready)
+                settings, notes = settings_of(ready), [*self._notes(), *fit_warnings(ready)]
+                version, _ = measure(table, self.how, name=name, settings=settings, warnings=notes)
+            except Exception as error:  # one method that cannot cope must not cost the others
+                self._failures.append(f"{name} is left out: {error}")
+                continue
+            self._fitted.append(ready)
+            versions.append(version)
+        return versions
+
+    def _fit(self, template: Calibrator) -> Calibrator:
+        table = self.given.fit
+        assert table is not None
+        labels = facts.labels_of(table)
+        return deepcopy(template).fit(table.scores, labels, kind=table.kind, sample_weight=table.weights)
+
+    def _landscapes(self) -> list[Landscape]:
+        if self.given.fit is None:
+            return []
+        self._start("mapping the criteria")
+        return landscapes(self.given.fit, fitted=self._fitted, num_bins=self.how.num_bins, seed=self.how.seed)
+
+    def _explorer(self, maps: list[Landscape], num_models: int) -> Explorer | None:
+        """A sample of the scored rows; None with so many classes that the page could not count them."""
+        self._start("sampling rows for the page")
+        if self.given.score.num_classes > sample.MOST_CLASSES:
+            return None
+        temperature, gamma, focal_temperature = self._optima(maps)
+        return sample.explorer_of(
+            self.given.score,
+            seed=self.how.seed,
+            budget=sample.BUDGET // num_models,
+            temperature=temperature,
+            focal_gamma=gamma,
+            focal_temperature=focal_temperature,
+        )
+
+    def _optima(self, maps: list[Landscape]) -> tuple[float, float, float]:
+        """Where the sliders start: at calibrators of the report, else at optima of the landscapes, else at 1."""
+        best = {each.criterion: each for each in maps}
+        temperature = best["nll"].best_temperature.temperature if best else 1.0
+        gamma, focal = (
+            (best["ada_ece"].best_focal.gamma, best["ada_ece"].best_focal.temperature) if best else (0.0, 1.0)
+        )
+        for calibrator in reversed(self._fitted):  # the first one has the last word
+            if isinstance(calibrator, TemperatureScaling) and calibrator.criterion.name == "nll":
+                temperature = calibrator.temperature_
+            if isinstance(calibrator, FocalTemperatureScaling):
+                gamma, focal = calibrator.gamma_, calibrator.temperature_
+        return temperature, gamma, focal
+
+
+def _dynamics(table: Table) -> Dynamics | None:
+    """AdaFocal's gammas, where the file has the record of a run."""
+    if not all(len(table.history.get(name, ())) for name in ("gamma", "lower_edge", "upper_edge")):
+        return None
+    gamma, lower, upper = (np.asarray(table.history[name]) for name in ("gamma", "lower_edge", "upper_edge"))
+    return Dynamics(gamma=gamma.tolist(), lower=lower[-1].tolist(), upper=upper[-1].tolist())

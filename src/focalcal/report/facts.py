@@ -1,0 +1,150 @@
+"""Facts about scored rows: names of classes, which of them are missing, rows that come twice, and what is confused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from focalcal.core.binning import bin_norm
+from focalcal.core.inputs import require
+from focalcal.core.predictions import Predictions
+from focalcal.core.ranking import Array
+from focalcal.metrics import read
+from focalcal.metrics.classes import ClassRows
+from focalcal.report.contents import ClassTable, Confusions
+from focalcal.streams.table import Table
+
+# Classes that the page lists, over all models; pairs that it shows as confused.
+MOST_CLASSES = 1000
+MOST_CONFUSIONS = 15
+# What the surest half of the rows reaches is confident, within these bounds: half of a network's rows may be above
+# 0.9999, and its errors at 0.95 are the ones to look at all the same.
+_CONFIDENT = (0.5, 0.9)
+# Numbers that are hashed together.
+_HASHED = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """Label, predicted class and weight of every row that counts, (N,) each."""
+
+    label: Array
+    predicted: Array
+    weight: Array | None
+
+    @staticmethod
+    def of(table: Table) -> Decisions:
+        """The decisions of a table's scores; of equal scores the first class is predicted, as everywhere."""
+        labels, predicted, weights = [], [], []
+        for chunk in predictions_of(table).chunks(check=False):
+            labels.append(chunk.labels.numpy())
+            predicted.append(chunk.scores.numpy().argmax(1))
+            weights.append(chunk.weight)
+        weight = [each for each in weights if each is not None]
+        return Decisions(np.concatenate(labels), np.concatenate(predicted), np.concatenate(weight) if weight else None)
+
+
+def predictions_of(table: Table) -> Predictions:
+    """A table's labelled scores, checked."""
+    return Predictions(table.scores, labels_of(table), kind=table.kind, sample_weight=table.weights)
+
+
+def labels_of(table: Table) -> Array:
+    """The labels of a table that must have some."""
+    require(table.labels is not None, table.name, "must have labels here", "scores alone")
+    assert table.labels is not None
+    return table.labels
+
+
+def class_names(table: Table) -> list[str]:
+    """The names of a table's classes, or "class 3" and so on where it has none.
+
+    >>> class_names(Table("t", np.zeros((1, 2)), "logits"))
+    ['class 0', 'class 1']
+    """
+    if table.class_names is None:
+        return [f"class {number}" for number in range(table.num_classes)]
+    fits = len(table.class_names) == table.num_classes
+    require(fits, "class_names", f"must be one for each of {table.num_classes} classes", len(table.class_names))
+    return [str(name) for name in table.class_names]
+
+
+def missing_classes(decisions: Decisions, names: Sequence[str]) -> list[str]:
+    """The names of classes that no row has as its label.
+
+    >>> missing_classes(Decisions(np.array([0, 2]), np.array([0, 0]), None), ["a", "b", "c"])
+    ['b']
+    """
+    rows = np.bincount(decisions.label, minlength=len(names))
+    return [name for name, count in zip(names, rows, strict=True) if count == 0]
+
+
+def count_duplicates(scores: Array) -> int:
+    """How many rows have the scores of an earlier row, value by value.
+
+    Rows are compared by a hash of 64 bits: of a million different rows two agree by chance once in forty million times.
+
+    >>> count_duplicates(np.array([[0.1, 0.9], [0.2, 0.8], [0.1, 0.9]]))
+    1
+    """
+    rows = scores.reshape(len(scores), -1)
+    factors = np.random.default_rng(0).integers(0, 2**64, size=rows.shape[1], dtype=np.uint64) | np.uint64(1)
+    step = max(1, _HASHED // rows.shape[1])
+    hashes = np.concatenate([_hashes(rows[start : start + step], factors) for start in range(0, len(rows), step)])
+    return len(rows) - len(np.unique(hashes))
+
+
+def _hashes(rows: Array, factors: Array) -> Array:
+    """One number for each row: its values' bits, mixed, times factors, added up modulo 2^64."""
+    bits = rows.astype(np.float64).view(np.uint64)
+    bits = (bits ^ (bits >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits ^= bits >> np.uint64(32)
+    return np.asarray((bits * factors).sum(1, dtype=np.uint64))
+
+
+def class_table(table: Table, decisions: Decisions, names: Sequence[str], num_bins: int, at_most: int) -> ClassTable:
+    """What the model does with each class, the worst calibrated ones first."""
+    rows = read(table.scores, labels_of(table), kind=table.kind, sample_weight=table.weights, target="classwise")
+    assert isinstance(rows, ClassRows)
+    bins = rows.bins(num_bins, "equal_width")
+    share = bins.weight
+    frequency, claimed = ((share * column).sum(-1).numpy() for column in (bins.accuracy, bins.confidence))
+    error = bin_norm(bins, "l1").numpy()
+    count = np.bincount(decisions.label, minlength=len(names))
+    weight = np.ones(len(decisions.label)) if decisions.weight is None else decisions.weight
+    mass = np.bincount(decisions.label, weights=weight, minlength=len(names))
+    right = np.bincount(
+        decisions.label, weights=weight * (decisions.label == decisions.predicted), minlength=len(names)
+    )
+    worst = np.argsort(-error, kind="stable")[:at_most]
+    return ClassTable(
+        num_classes=len(names),
+        name=[names[number] for number in worst],
+        count=count[worst].tolist(),
+        frequency=frequency[worst].tolist(),
+        mean_probability=claimed[worst].tolist(),
+        gap=(claimed - frequency)[worst].tolist(),
+        ece=error[worst].tolist(),
+        recall=[float(right[number] / mass[number]) if count[number] else None for number in worst],
+    )
+
+
+def confusions(decisions: Decisions, confidence: Array, names: Sequence[str]) -> Confusions:
+    """The most frequent pairs of true and predicted class among errors of which the model is sure."""
+    threshold = float(np.clip(np.sort(confidence)[len(confidence) // 2], *_CONFIDENT))
+    wrong = (decisions.label != decisions.predicted) & (confidence >= threshold)
+    pair = decisions.label[wrong].astype(np.int64) * len(names) + decisions.predicted[wrong]
+    pairs, place, count = np.unique(pair, return_inverse=True, return_counts=True)
+    mean = np.bincount(place, weights=confidence[wrong], minlength=len(pairs)) / np.maximum(count, 1)
+    most = np.lexsort((-mean, -count))[:MOST_CONFUSIONS]
+    true, predicted = np.divmod(pairs[most], len(names))
+    return Confusions(
+        threshold=threshold,
+        total=int(wrong.sum()),
+        true=[names[number] for number in true],
+        predicted=[names[number] for number in predicted],
+        count=count[most].tolist(),
+        mean_confidence=mean[most].tolist(),
+    )

@@ -1,0 +1,185 @@
+"""One row for each class, confusion or version: bars and dots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from focalcal.core import figures
+from focalcal.core.inputs import ArrayLike, require
+from focalcal.core.predictions import Kind
+from focalcal.metrics import Interval, bootstrap, read
+from focalcal.metrics.rows import Readable, Rows
+from focalcal.report import facts
+from focalcal.report.contents import ClassTable, Confusions, Contents, Model, Number
+from focalcal.report.plots.tables import table_of
+
+Comparable: TypeAlias = "Number | Interval | ArrayLike | Readable"
+
+# Inches that a row takes, and those of title and axis.
+_ROW, _FRAME = 0.2, 0.95
+# Measures that are shares; the others are in nats or have no unit.
+_SHARES = {"accuracy", "mean_confidence", "gap", "ece", "ada_ece", "mce", "classwise_ece", "smooth_ece", "error"}
+_NAMES = {"ece": "ECE", "ada_ece": "AdaECE", "nll": "NLL (nats)", "brier": "Brier score", "aurc": "AURC"}
+
+
+def per_class(
+    scores: ClassTable | ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    kind: Kind = "logits",
+    class_names: Sequence[str] | None = None,
+    num_bins: int = 15,
+    sample_weight: ArrayLike | None = None,
+    most: int = 15,
+    title: str = "",
+    ax: Any = None,
+) -> Any:
+    """The classes that are calibrated worst: bars are their classwise ECE, dots by how much they are said too often.
+
+    A dot is the class's mean probability minus its share of the rows. At most `most` classes are shown, worst first.
+
+    where `scores` and `labels` are as in `evaluate`, or `scores` is the `ClassTable` of a report.
+
+    >>> table = ClassTable(2, ["cat", "dog"], [6, 4], [0.6, 0.4], [0.7, 0.3], [0.1, -0.1], [0.1, 0.1], [1.0, 0.5])
+    >>> [text.get_text() for text in per_class(table).get_yticklabels()]
+    ['cat', 'dog']
+    """
+    require(most >= 1, "most", "must be at least 1", most)
+    classes = scores
+    if not isinstance(classes, ClassTable):
+        table = table_of(scores, labels, kind=kind, sample_weight=sample_weight, class_names=class_names)
+        classes = facts.class_table(table, facts.Decisions.of(table), facts.class_names(table), num_bins, most)
+    worst = np.argsort(-np.array(classes.ece), kind="stable")[:most]
+    error, gap = (np.array(column, dtype=float)[worst] for column in (classes.ece, classes.gap))
+    names = [figures.shown(classes.name[k]) for k in worst]
+    ours, ax = ax is None, _axes(ax, len(names) + 1)
+    place = np.arange(len(names))
+    bars = ax.barh(place, error, height=0.7, color=figures.PALE_BLUE)
+    (dots,) = ax.plot(gap, place, "o", color=figures.VERMILION, markersize=3.5, clip_on=False)
+    ax.axvline(0, color=figures.GREY, linewidth=0.8)
+    figures.rows_of_names(ax, names)
+    figures.percent(ax.xaxis, most=4)
+    figures.legend(ax, [bars, dots], ["classwise ECE", "said minus true share"], under=ours, loc="best")
+    note = f"worst {len(names)} of {classes.num_classes} classes" if len(names) < classes.num_classes else ""
+    figures.style(ax, title=_lines(title, note), xlabel="share of all rows", side="right")
+    return ax
+
+
+def confusions(
+    scores: Confusions | ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    kind: Kind = "logits",
+    class_names: Sequence[str] | None = None,
+    most: int = 15,
+    title: str = "",
+    ax: Any = None,
+) -> Any:
+    """The most frequent confusions among confident errors, with their mean confidence.
+
+    where `scores` and `labels` are as in `evaluate`, or `scores` are the `Confusions` of a report; they say what
+    confident is. There are at most 15.
+
+    >>> ax = confusions(Confusions(0.9, 3, ["cat", "dog"], ["dog", "cat"], [2, 1], [0.95, 0.93]))
+    >>> [text.get_text() for text in ax.get_yticklabels()]
+    ['cat → dog', 'dog → cat']
+    """
+    require(most >= 1, "most", "must be at least 1", most)
+    pairs = scores
+    if not isinstance(pairs, Confusions):
+        table = table_of(scores, labels, kind=kind, class_names=class_names)
+        rows = read(table.scores, facts.labels_of(table), kind=kind, columns=("confidence",))
+        assert isinstance(rows, Rows)
+        pairs = facts.confusions(facts.Decisions.of(table), rows.column("confidence"), facts.class_names(table))
+    shown = list(zip(pairs.true, pairs.predicted, pairs.count, pairs.mean_confidence, strict=True))[:most]
+    names = [figures.arrow(true, predicted) for true, predicted, _, _ in shown]
+    ax = _axes(ax, len(names))
+    for place, (_, _, count, sure) in enumerate(shown):
+        ax.barh(place, count, height=0.7, color=figures.PALE_BLUE)
+        ax.annotate(f"{100 * sure:.4g}%", (count, place), (2, 0), textcoords="offset points", va="center", fontsize=6)
+    ax.margins(x=0.15)
+    figures.rows_of_names(ax, names)
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    if not shown:
+        ax.set_xticks([])
+        ax.text(0.5, 0.5, "no confident errors", transform=ax.transAxes, ha="center", fontsize=8)
+    note = f"true → predicted class of {pairs.total:,} errors\nwith a confidence from {100 * pairs.threshold:.4g}%"
+    figures.style(ax, title=_lines(title, note), xlabel="rows (beside: mean confidence)", side="right")
+    return ax
+
+
+def compare_versions(
+    versions: Contents | Model | Mapping[str, Comparable],
+    labels: ArrayLike | None = None,
+    *,
+    measure: str = "ece",
+    kind: Kind = "logits",
+    level: float = 0.95,
+    num_resamples: int = 1000,
+    seed: int = 0,
+    sample_weight: ArrayLike | None = None,
+    title: str = "",
+    ax: Any = None,
+) -> Any:
+    """A measure of each version of a model, or of several models, with its interval.
+
+    where `versions` are those of a report or of one of its models, or by their names: intervals that
+    `metrics.bootstrap` gave, or scores or rows, which are then resampled. Each model has its colour.
+
+    >>> ax = compare_versions({"before": Number(0.08, 0.07, 0.09), "after": Number(0.02, 0.01, 0.03)})
+    >>> [text.get_text() for text in ax.get_yticklabels()]
+    ['before', 'after']
+    """
+    drawing = {"level": level, "num_resamples": num_resamples, "seed": seed}
+    reading = {"kind": kind, "sample_weight": sample_weight}
+    numbers = _numbers(versions, measure, drawing, {"labels": labels, **reading})
+    require(len(numbers) > 0, "versions", f"must have at least one version with {measure}", "none")
+    ax = _axes(ax, len(numbers))
+    for place, (_, number, colour) in enumerate(numbers):
+        value, low, high = (np.nan if end is None else float(end) for end in (number.value, number.low, number.high))
+        ax.plot([low, high], [place, place], "|-", color=colour, linewidth=1.2, markersize=5)
+        ax.plot(value, place, "o", color=colour, markersize=3.5)
+    figures.rows_of_names(ax, [name for name, _, _ in numbers])
+    if measure in _SHARES:
+        figures.percent(ax.xaxis, most=5)
+    if measure.endswith("ece"):
+        ax.set_xlim(left=0)
+    ax.grid(axis="x", color=figures.GRID)
+    figures.style(ax, title=title, xlabel=_NAMES.get(measure, measure.replace("_", " ")))
+    return ax
+
+
+def _axes(ax: Any, rows: int) -> Any:
+    return figures.axes_or_new(ax, height=_FRAME + _ROW * max(rows, 2))
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(filter(None, lines))
+
+
+def _numbers(
+    versions: Any, measure: str, drawing: dict[str, Any], reading: dict[str, Any]
+) -> Sequence[tuple[str, Number | Interval, str]]:
+    """Names, numbers and colours; each model has its colour."""
+    if isinstance(versions, (Contents, Model)):
+        models = versions.models if isinstance(versions, Contents) else [versions]
+        return [
+            (_version_name(model, version.name, len(models) > 1), version.numbers[measure], colour)
+            for model, colour in zip(models, figures.PALETTE * len(models), strict=False)
+            for version in model.versions
+            if measure in version.numbers
+        ]
+    found = []
+    for name, one in versions.items():
+        if not isinstance(one, (Number, Interval)):
+            one = bootstrap(measure, one, **drawing, **({} if isinstance(one, Readable) else reading))
+        found.append((figures.shown(name, 28), one, figures.BLUE))
+    return found
+
+
+def _version_name(model: Model, version: str, several: bool) -> str:
+    version = figures.shown(version, 20)
+    return f"{figures.shown(model.name, 18)}, {version}" if several else version
