@@ -25,8 +25,8 @@ from focalcal.select import (
     _Contest,
     _corrected,
     _Data,
-    _default,
     select_calibrator,
+    suitable_methods,
 )
 
 TS = calibrators.TemperatureScaling
@@ -459,9 +459,9 @@ def test_every_method_of_the_default_set_can_be_named(name):
 
 
 def test_the_default_set_leaves_out_what_does_not_suit_the_data():
-    templates, left_out = _default(num_classes=2, num_rows=1000)
+    templates, left_out = suitable_methods(num_classes=2, num_rows=1000)
     assert (len(templates), left_out) == (len(DEFAULT_METHODS), {})
-    templates, left_out = _default(num_classes=100, num_rows=5000)
+    templates, left_out = suitable_methods(num_classes=100, num_rows=5000)
     assert left_out["PlattScaling"] == "it is for two classes, and there are 100"
     assert left_out["MatrixScaling"] == "it has 10,100 parameters, more than the 5,000 rows"
     assert set(left_out) == {"PlattScaling", "BetaCalibration", "MatrixScaling", "DirichletCalibration"}

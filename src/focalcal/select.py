@@ -281,7 +281,7 @@ def _require_some(entries: dict[str, _Entry]) -> None:
 def _templates(methods: Methods | None, data: _Data) -> tuple[dict[str, Calibrator], dict[str, str]]:
     """Calibrators by name, and the reasons why some of the default set are missing."""
     if methods is None:
-        return _default(data.num_classes, len(data.labels))
+        return suitable_methods(data.num_classes, len(data.labels))
     if isinstance(methods, Mapping):
         named = [(name, _template(method)) for name, method in methods.items()]
     else:
@@ -327,7 +327,12 @@ def _name(calibrator: Calibrator) -> str:
     return f"{kind.__name__}({', '.join(own)})" if own else kind.__name__
 
 
-def _default(num_classes: int, num_rows: int) -> tuple[dict[str, Calibrator], dict[str, str]]:
+def suitable_methods(num_classes: int, num_rows: int) -> tuple[dict[str, Calibrator], dict[str, str]]:
+    """The methods of the default set that suit such data, and why the others do not.
+
+    >>> suitable_methods(3, 100)[1]["PlattScaling"]
+    'it is for two classes, and there are 3'
+    """
     templates: dict[str, Calibrator] = {}
     left_out = {}
     for method, arguments in DEFAULT_METHODS:

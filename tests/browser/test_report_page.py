@@ -94,12 +94,13 @@ def test_the_only_global_name_is_the_one_for_tests(two_models, open_page, tmp_pa
 
 
 def test_without_javascript_the_verdict_and_the_numbers_are_readable(two_models, open_page):
-    page = open_page(two_models, java_script_enabled=False).page
+    page = open_page(two_models, java_script_enabled=False, width=360).page
     text = page.locator("main").inner_text()
     for model in two_models.contents.models:
         assert model.verdict[1:] in text  # the first letter is a capital
     assert page.locator("main table").count() == 2
     assert not page.locator("#theme").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 # ---- the explorer

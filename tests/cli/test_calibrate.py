@@ -151,6 +151,25 @@ def test_a_fit_alone_is_written_and_says_that_nothing_was_measured(folder):
     assert fc.load_calibrator("calibrator.json").temperature_ == pytest.approx(2.0, rel=0.2)
 
 
+def test_the_command_that_applies_it_works_for_pairs_shards_and_named_keys(folder):
+    np.save("x.npy", VAL.scores)
+    np.save("y.npy", VAL.labels)
+    np.savez("own.npz", z=VAL.scores, labels=VAL.labels)
+    (folder / "shards").mkdir()
+    for place, rows in enumerate(np.array_split(np.arange(400), 2)):
+        write_predictions(VAL.take(rows), f"shards/{place}.csv")
+    given = (
+        ("x.npy", "y.npy", "--kind", "logits"),
+        ("own.npz", "--scores", "z", "--kind", "logits"),
+        ("shards",),
+        ("shards/0.csv", "shards/1.csv"),
+    )
+    for words in given:
+        result = call("calibrate", *words, "--holdout", 0.5, "--json", "--resamples", 100).json()
+        answer = call(*shlex.split(result["apply_command"])[1:])
+        assert answer.code == 0, (result["apply_command"], answer.err)
+
+
 def test_quiet_prints_the_path_only(folder):
     assert call("calibrate", "split.npz", "--quiet", "--out", "c.json").out == "c.json\n"
 

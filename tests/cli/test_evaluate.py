@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -35,6 +37,23 @@ def test_the_process_prints_the_verdict_first_and_then_the_table(file):
     assert re.search(rf"\| ECE +\| +{100 * expected.ece:.2f} % \| +\[[\d.]+, [\d.]+\] \| ECE, top label", answer.out)
     assert re.search(rf"\| NLL +\| +{expected.nll:.4f} \|", answer.out)
     assert any(line.startswith("warning: ") for line in lines)
+
+
+def test_nothing_heavy_is_imported_that_is_not_needed(file):
+    code = f"""
+import sys
+from focalcal.cli import main
+sys.argv = ["focalcal", "evaluate", {str(file)!r}, "--json"]
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "torch" in loaded
+    heavy = {"sklearn", "pandas", "matplotlib", "plotly", "pyarrow", "scipy.stats", "scipy.optimize", "rich.progress"}
+    assert not (heavy | {"focalcal.calibrators", "focalcal.select", "focalcal.report.build"}) & loaded
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv", "tsv", "parquet", "safetensors"])

@@ -159,6 +159,15 @@ def test_a_method_that_fails_is_left_out_with_a_warning() -> None:
     assert "broken is left out: no luck today" in model.versions[0].warnings
 
 
+def test_rows_that_nothing_can_be_fitted_to_leave_the_model_as_it_is() -> None:
+    model = build_contents([model_of(sharp_table(100), sharp_table(1))], **QUICK).models[0]
+    assert [version.name for version in model.versions] == ["as it is"]
+    assert model.landscapes == []
+    left_out = [warning for warning in model.versions[0].warnings if "left out" in warning]
+    assert len(left_out) == 3
+    assert all("at least 2 rows" in warning for warning in left_out)
+
+
 def test_a_given_calibrator_that_does_not_fit_is_left_out_with_a_warning() -> None:
     other = sharp_table(300, 5)
     wrong = VectorScaling().fit(other.scores, other.labels)
@@ -281,6 +290,19 @@ def test_several_models_share_the_room_of_the_page() -> None:
     contents = build_contents([model_of(table, name=f"m{i}") for i, table in enumerate(tables)], **QUICK)
     assert [model.name for model in contents.models] == ["m0", "m1", "m2"]
     assert all(2000 < model.explorer.num_rows < 4000 for model in contents.models if model.explorer)
+
+
+def test_more_classes_than_the_page_can_count_leave_the_explorer_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("focalcal.report.sample.MOST_CLASSES", 3)
+    assert only(sharp_table(50, 4)).explorer is None
+    assert only(sharp_table(50, 3)).explorer is not None
+
+
+def test_a_fit_at_the_end_of_its_range_is_warned_of() -> None:
+    table = sharp_table(200)
+    right = replace(table, labels=table.scores.argmax(1))
+    model = build_contents([model_of(table, right)], methods={"temperature": TemperatureScaling()}, **QUICK).models[0]
+    assert any("end of its range" in warning for warning in model.versions[1].warnings)
 
 
 def test_progress_counts_up_to_the_total() -> None:

@@ -34,6 +34,10 @@ def test_rows_that_hold_the_same_numbers_in_another_order_are_no_duplicates() ->
     assert facts.count_duplicates(np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 0.0], [0.0, 3.0]])) == 0
 
 
+def test_minus_zero_is_zero() -> None:
+    assert facts.count_duplicates(np.array([[0.0, 1.0], [-0.0, 1.0]])) == 1
+
+
 def test_duplicates_of_binary_scores_are_equal_numbers() -> None:
     assert facts.count_duplicates(np.array([0.5, 0.25, 0.5, 0.5])) == 2
 

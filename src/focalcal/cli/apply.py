@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focalcal.cli import options
-from focalcal.cli.checks import plain_warnings, quick_imports, require_parent
+from focalcal.cli.checks import plain_warnings, quick_imports, require_place
 from focalcal.cli.console import JsonOption, QuietOption, print_json, progress, standard_output
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def apply(
 
     loaded = load(calibrator)
     if out != "-":
-        require_parent(out, "--out")
+        require_place(out, "--out")
     calibrate = _calibrate(loaded, calibrator, files[0], to.value)
     columns = options.columns(kind, scores, labels)
     with progress(quiet=quiet) as advance:

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from focalcal.cli.methods import Wish
     from focalcal.cli.results import Assessed, CalibrateResult, Difference
     from focalcal.cli.splits import Division
+    from focalcal.streams import Columns
 
 _ON_THE_FIT = "on the rows of the fit"
 
 
+@options.takes_columns
 @plain_warnings()
 def calibrate(
     files: options.OptionalFiles = None,
@@ -99,12 +101,8 @@ def calibrate(
     resamples: options.Resamples = 1000,
     seed: options.Seed = 0,
     split: options.Split = None,
-    kind: options.Kind = None,
-    scores: options.Scores = None,
-    labels: options.Labels = None,
-    weights: options.Weights = None,
-    split_key: options.SplitKey = None,
-    class_names: options.ClassNames = None,
+    *,
+    columns: Columns,
 ) -> None:
     """Fit a calibrator, show before and after on rows that it was not fitted to, and write it.
 
@@ -134,7 +132,6 @@ def calibrate(
             require_output(each, option, inputs=[*score_files, *fit_files])
     how = tables.How(num_bins, level, resamples, seed)
     asked = Asked(split, fit_split, score_split, holdout, seed, allow_same_data)
-    columns = options.columns(kind, scores, labels, weights, split_key, class_names)
     before: Assessed | None = None
     after: Assessed | None = None
     changes: list[Difference] = []
@@ -152,9 +149,9 @@ def calibrate(
             changes = tables.differences(raw, calibrated, how)
             before, after = tables.assessed(raw), tables.assessed(calibrated)
         advance(4, 4, "writing")
-        calibrator.save(place)
         if onnx is not None:
-            calibrator.to_onnx(onnx)
+            calibrator.to_onnx(onnx)  # first, because it may fail
+        calibrator.save(place)
     report = calibrator.report_
     result = results.CalibrateResult(
         files=score_files,
@@ -174,7 +171,7 @@ def calibrate(
         differences=changes,
         out=place,
         onnx=onnx,
-        apply_command=_apply_command(place, score_files or fit_files, kind, scores),
+        apply_command=_apply_command(place, score_files or fit_files, columns),
     )
     if as_json:
         print_json(asdict(result))
@@ -205,18 +202,22 @@ def _fit(calibrator: Calibrator, rows: Division) -> None:
         raise InputError(f"{table.name}: {str(error).removeprefix('logits: ')}") from error
 
 
-def _apply_command(calibrator: str, files: list[str], kind: options.ScoreKind | None, scores: str | None) -> str:
+def _apply_command(calibrator: str, files: list[str], columns: Columns) -> str:
     """The command that applies the calibrator to the files at hand; it works as it stands."""
+    if "-" in files:
+        return shlex.join(["focalcal", "apply", calibrator, "FILE", "--out", "OUT"])
+    if len(files) == 2 and all(file.endswith(".npy") for file in files):
+        files = files[:1]  # the other one has the labels
     words = ["focalcal", "apply", calibrator, *files]
-    words += ["--scores", scores] if scores else []
-    words += ["--kind", kind.value] if kind else []
+    words += ["--scores", columns.scores] if columns.scores else []
+    words += ["--kind", columns.kind] if columns.kind else []
     return shlex.join([*words, "--out", _calibrated_name(files)])
 
 
 def _calibrated_name(files: list[str]) -> str:
     first = Path(files[0])
     shards = len(files) > 1 or first.is_dir() or any(sign in files[0] for sign in "*?[")
-    if shards or files[0] == "-":
+    if shards:
         return "calibrated"
     return str(first.with_name(f"{first.stem}-calibrated{first.suffix}"))
 

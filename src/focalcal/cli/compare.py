@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
     from focalcal.cli.results import CompareResult, Ranked
     from focalcal.select import MethodScore
+    from focalcal.streams import Columns
 
 
+@options.takes_columns
 @plain_warnings()
 def compare(
     files: options.Files,
@@ -66,12 +68,8 @@ def compare(
     level: options.Level = 0.95,
     seed: options.Seed = 0,
     split: options.Split = None,
-    kind: options.Kind = None,
-    scores: options.Scores = None,
-    labels: options.Labels = None,
-    weights: options.Weights = None,
-    split_key: options.SplitKey = None,
-    class_names: options.ClassNames = None,
+    *,
+    columns: Columns,
 ) -> None:
     """Rank calibrators by cross-validation, with intervals and tests, and say which one to take, if any.
 
@@ -92,7 +90,6 @@ def compare(
     asked = None if methods is None else methods_of(methods)
     if out is not None:
         require_output(out, "--out", inputs=files)
-    columns = options.columns(kind, scores, labels, weights, split_key, class_names)
     with progress(quiet=quiet) as advance:
         table = only(read_predictions(files, columns, progress=advance), split, FIT_SPLITS)
         assert table.labels is not None
@@ -167,7 +164,9 @@ def _print(result: CompareResult) -> None:
             console.print(f"warning: {row.name}: {row.failures} fits failed: {row.error}", style="yellow")
     for name, reason in result.left_out.items():
         console.print(f"left out: {name}: {reason}", style="dim")
-    if result.out is not None:
+    if result.out is None:
+        console.print("Keep the winner, fitted to all these rows: --out FILE", style="dim")
+    else:
         console.print(f"Written: {result.out}" + (f" ({result.parameters})" if result.parameters else ""))
 
 

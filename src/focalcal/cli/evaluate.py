@@ -13,8 +13,10 @@ from focalcal.cli.console import JsonOption, QuietOption, print_json, progress, 
 
 if TYPE_CHECKING:
     from focalcal.cli.results import EvaluateResult
+    from focalcal.streams import Columns
 
 
+@options.takes_columns
 @plain_warnings()
 def evaluate(
     files: options.Files,
@@ -28,12 +30,8 @@ def evaluate(
     resamples: options.Resamples = 1000,
     seed: options.Seed = 0,
     split: options.Split = None,
-    kind: options.Kind = None,
-    scores: options.Scores = None,
-    labels: options.Labels = None,
-    weights: options.Weights = None,
-    split_key: options.SplitKey = None,
-    class_names: options.ClassNames = None,
+    *,
+    columns: Columns,
 ) -> None:
     """Say how well calibrated predictions are: a verdict in words, then the measures with intervals.
 
@@ -52,7 +50,6 @@ def evaluate(
         from focalcal.streams import read_predictions
 
     loaded = None if calibrator is None else load(calibrator)
-    columns = options.columns(kind, scores, labels, weights, split_key, class_names)
     how = tables.How(num_bins, level, resamples, seed)
     with progress(quiet=quiet) as advance:
         table = read_predictions(files, columns, progress=advance)

@@ -88,9 +88,8 @@ class Wish:
 def methods_of(text: str) -> dict[str, Calibrator]:
     """Calibrators that are not fitted yet, from names with commas between them.
 
-    >>> methods_of("temperature, temperature:ada_ece")
-    {'temperature': TemperatureScaling(criterion='nll', num_bins=15, refine=False, ...),
-     'temperature:ada_ece': TemperatureScaling(criterion='ada_ece', num_bins=15, refine=False, ...)}
+    >>> methods_of("platt, temperature:ada_ece")["platt"]
+    PlattScaling(smooth_targets=True)
     """
     wishes = [Wish.of(part) for part in text.split(",") if part.strip()]
     if not wishes:
@@ -168,9 +167,9 @@ def default_methods(num_classes: int, num_rows: int) -> tuple[dict[str, Calibrat
     >>> list(methods)[:3], left_out["platt"]
     (['temperature', 'temperature:ada_ece', 'focal'], 'it is for two classes, and there are 3')
     """
-    from focalcal.select import _default
+    from focalcal.select import suitable_methods
 
-    suited, reasons = _default(num_classes, num_rows)
+    suited, reasons = suitable_methods(num_classes, num_rows)
     methods = {str(_wish_of(calibrator)): calibrator for calibrator in suited.values()}
     return methods, {Wish.of(name.partition("(")[0]).name: why for name, why in reasons.items()}
 

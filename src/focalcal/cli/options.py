@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from focalcal.cli.checks import quick_imports
 
 if TYPE_CHECKING:
     from focalcal.streams import Columns
@@ -142,15 +147,16 @@ AllowSameData = Annotated[
 
 
 def columns(
-    kind: ScoreKind | None = None,
-    scores: str | None = None,
-    labels: str | None = None,
-    weights: str | None = None,
-    split_key: str | None = None,
-    class_names: str | None = None,
+    kind: Kind = None,
+    scores: Scores = None,
+    labels: Labels = None,
+    weights: Weights = None,
+    split_key: SplitKey = None,
+    class_names: ClassNames = None,
 ) -> Columns:
     """The names under which the files hold their parts, as the reader takes them."""
-    from focalcal.streams import Columns
+    with quick_imports():
+        from focalcal.streams import Columns
 
     return Columns(
         scores=scores,
@@ -160,3 +166,29 @@ def columns(
         class_names=class_names,
         kind=None if kind is None else kind.value,
     )
+
+
+def takes_columns(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `columns`; it gets what they make as its argument `columns`."""
+    own, names = _parameters(command), _parameters(columns)
+    del own["columns"]
+
+    @functools.wraps(command)
+    def with_columns(**arguments: Any) -> None:
+        parts = {name: arguments.pop(name) for name in names}
+        command(columns=columns(**parts), **arguments)
+
+    shown = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (own | names).values()]
+    with_columns.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    with_columns.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    del with_columns.__wrapped__
+    return with_columns
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters of a function with the types that their annotations mean; `columns` is no option and has none."""
+    known = inspect.unwrap(function).__globals__
+    return {
+        name: parameter if name == "columns" else parameter.replace(annotation=eval(parameter.annotation, known))
+        for name, parameter in inspect.signature(function).parameters.items()
+    }

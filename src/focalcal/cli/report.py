@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focalcal.cli import options
-from focalcal.cli.checks import plain_warnings, quick_imports, require_output, require_parent
+from focalcal.cli.checks import plain_warnings, quick_imports, require_output, require_place
 from focalcal.cli.console import JsonOption, QuietOption, print_json, progress, standard_output
 from focalcal.errors import InputError
 
@@ -29,6 +29,7 @@ _NONE = "none"
 _FORMATS = ("png", "svg", "pdf")
 
 
+@options.takes_columns
 @plain_warnings()
 def report(
     files: options.Models,
@@ -94,12 +95,8 @@ def report(
     resamples: options.Resamples = 1000,
     seed: options.Seed = 0,
     split: options.Split = None,
-    kind: options.Kind = None,
-    scores: options.Scores = None,
-    labels: options.Labels = None,
-    weights: options.Weights = None,
-    split_key: options.SplitKey = None,
-    class_names: options.ClassNames = None,
+    *,
+    columns: Columns,
 ) -> None:
     """Write one self-contained HTML report of one or more models; it needs no network and opens from disk.
 
@@ -114,8 +111,9 @@ def report(
     with quick_imports():
         from focalcal.cli.methods import load, methods_of
         from focalcal.cli.splits import Asked
+        from focalcal.core.figures import require_matplotlib
         from focalcal.report.build import ModelInput, build_contents
-        from focalcal.report.html import write_report
+        from focalcal.report.html import plotly_script, write_report
 
     templates = {} if methods.strip() == _NONE else methods_of(methods)
     ready = {path: load(path) for path in calibrator or []}
@@ -123,9 +121,12 @@ def report(
     fit_files = _fit_files(files, fit)
     require_output(out, "--out", inputs=[*files, *(fit or []), *ready])
     if figures is not None:
-        require_parent(figures, "--figures")
+        require_place(figures, "--figures")
+        if Path(figures).is_file():
+            raise InputError(f"{figures}: is a file; --figures needs the name of a folder.")
+        require_matplotlib()
+    plotly_script()  # refuses now where it is missing
     asked = Asked(split, fit_split, score_split, holdout, seed, allow_same_data)
-    columns = options.columns(kind, scores, labels, weights, split_key, class_names)
     names = _names(files)
     with progress(quiet=quiet) as advance:
         divisions = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     b'label\\n1\\n'
     """
     place = Path(path)
+    if place.exists() and not place.is_file():  # a device would be replaced by a file, not written to
+        raise OSError(errno.EINVAL, "it is not a file", str(place))
     handle, name = tempfile.mkstemp(prefix=f".{place.name[:100]}.", dir=place.parent)
     try:
         with os.fdopen(handle, "w+b") as file:

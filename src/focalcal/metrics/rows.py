@@ -209,7 +209,8 @@ class Resampled(Readable):
     def mean(self, column: Column) -> Any:
         """The means (R,)."""
         above, below = self.rows.terms(column)
-        return _ratio(self.times @ above, self.times @ below)
+        with np.errstate(invalid="ignore"):  # an infinite NLL of a row that was not drawn
+            return _ratio(self.times @ above, self.times @ below)
 
     def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
         """Bins whose leading dimension runs over the resamples."""

@@ -58,7 +58,7 @@ def assess(
     chance; it is called calibrated if nothing speaks against that: then its ECE is no larger than chance would make it.
 
     >>> assess([[3.0, 0.0]] * 100, [0] * 80 + [1] * 20).verdict
-    'overconfident: on average 15.3 points too sure; ECE 15.3 % [8.3, 24.2]'
+    'overconfident: on average 15.3 points too sure; ECE 15.3 % [7.3, 23.3]'
     """
     reading: Reading = {"kind": kind, "sample_weight": sample_weight}
     evaluation = evaluate(scores, labels, **reading, num_bins=num_bins, classwise=classwise)

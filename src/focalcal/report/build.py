@@ -13,6 +13,7 @@ from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.focal import FocalTemperatureScaling
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.core.inputs import require
+from focalcal.errors import FocalCalError
 from focalcal.report import facts, sample
 from focalcal.report.contents import Contents, Dynamics, Explorer, Landscape, Model, Version
 from focalcal.report.landscape import landscapes
@@ -23,6 +24,11 @@ Progress: TypeAlias = Callable[[int, int, str], object]
 
 TITLE = "Calibration report"
 _NAMED_MISSING = 20
+# What the page's data may take beside its scripts, in bytes: six megabytes in all. Figures and tables come first, and
+# the samples of the explorer share what is left, but each has its least: from twelve models on a report is larger.
+_DATA = 1_080_000
+_OF_VERSION, _OF_MODEL, _OF_CLASS = 22_000, 25_000, 62
+_LEAST_SAMPLE = 6_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +88,8 @@ def build_contents(
     how = Measuring(num_bins, level, num_resamples, seed)
     templates = default_methods(num_bins) if methods is None else methods
     steps = _Steps(models, len(templates), progress)
-    share = len(models)
-    built = [_Builder(model, templates, how, steps).model(share) for model in models]
+    page = _Page.of(models, len(templates))
+    built = [_Builder(model, templates, how, steps).model(page) for model in models]
     steps.finish()
     return Contents(title=title, version=_version(), level=level, num_bins=num_bins, seed=seed, models=built)
 
@@ -92,6 +98,25 @@ def _version() -> str:
     import focalcal
 
     return focalcal.__version__
+
+
+@dataclass(frozen=True)
+class _Page:
+    """What each model may take of the page: classes that are listed, and bytes of the explorer's sample."""
+
+    classes: int
+    budget: int
+
+    @staticmethod
+    def of(models: Sequence[ModelInput], num_methods: int) -> _Page:
+        classes, taken = max(100, facts.MOST_CLASSES // len(models)), 0
+        for model in models:
+            versions = 1 + len(model.calibrators) + (0 if model.fit is None else num_methods)
+            listed = min(classes, model.score.num_classes)
+            letters = sum(len(name) for name in model.score.class_names or ()) / model.score.num_classes
+            taken += versions * _OF_VERSION + _OF_MODEL + round(listed * (_OF_CLASS + letters))
+        left = (_DATA - taken) * 3 // 4  # base64 makes four bytes of three
+        return _Page(classes, max(min(left, sample.BUDGET) // len(models), _LEAST_SAMPLE))
 
 
 class _Steps:
@@ -130,19 +155,17 @@ class _Builder:
             rule = f"must have the classes of the measured rows, {given.score.num_classes}"
             require(same, given.fit.name, rule, given.fit.num_classes)
 
-    def model(self, num_models: int) -> Model:
-        """The whole model; budgets of the page are shared by all models."""
+    def model(self, page: _Page) -> Model:
+        """The whole model."""
         given, score, how = self.given, self.given.score, self.how
         names = facts.class_names(score)
         self._start("measuring the model as it is")
         plain, rows = measure(score, how, warnings=self._notes())
         decisions = facts.Decisions.of(score)
         missing = facts.missing_classes(decisions, names)
-        most = max(100, facts.MOST_CLASSES // num_models)
-        classes = facts.class_table(score, decisions, names, how.num_bins, most)
-        versions = self._versions()
+        classes = facts.class_table(score, decisions, names, how.num_bins, page.classes)
+        versions, maps = self._versions(), self._landscapes()
         plain = replace(plain, warnings=[*plain.warnings, *self._failures])
-        maps = self._landscapes()
         return Model(
             name=given.name,
             num_rows=rows.num_rows,
@@ -160,7 +183,7 @@ class _Builder:
             classes=classes,
             confusions=facts.confusions(decisions, rows.column("confidence"), names),
             landscapes=maps,
-            explorer=self._explorer(maps, num_models),
+            explorer=self._explorer(maps, page.budget),
             dynamics=_dynamics(score),
         )
 
@@ -197,9 +220,13 @@ class _Builder:
         if self.given.fit is None:
             return []
         self._start("mapping the criteria")
-        return landscapes(self.given.fit, fitted=self._fitted, num_bins=self.how.num_bins, seed=self.how.seed)
+        try:
+            return landscapes(self.given.fit, fitted=self._fitted, num_bins=self.how.num_bins, seed=self.how.seed)
+        except FocalCalError as error:  # too few rows to fit anything to
+            self._failures.append(f"The criterion landscape is left out: {error}")
+            return []
 
-    def _explorer(self, maps: list[Landscape], num_models: int) -> Explorer | None:
+    def _explorer(self, maps: list[Landscape], budget: int) -> Explorer | None:
         """A sample of the scored rows; None with so many classes that the page could not count them."""
         self._start("sampling rows for the page")
         if self.given.score.num_classes > sample.MOST_CLASSES:
@@ -208,7 +235,7 @@ class _Builder:
         return sample.explorer_of(
             self.given.score,
             seed=self.how.seed,
-            budget=sample.BUDGET // num_models,
+            budget=budget,
             temperature=temperature,
             focal_gamma=gamma,
             focal_temperature=focal_temperature,

@@ -98,7 +98,7 @@ def count_duplicates(scores: Array) -> int:
 
 def _hashes(rows: Array, factors: Array) -> Array:
     """One number for each row: its values' bits, mixed, times factors, added up modulo 2^64."""
-    bits = rows.astype(np.float64).view(np.uint64)
+    bits = (rows.astype(np.float64) + 0.0).view(np.uint64)  # -0.0 is 0.0
     bits = (bits ^ (bits >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     bits ^= bits >> np.uint64(32)
     return np.asarray((bits * factors).sum(1, dtype=np.uint64))

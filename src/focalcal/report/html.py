@@ -38,7 +38,7 @@ def render(contents: Contents) -> str:
         "title": escape(contents.title),
         "css": (page / "report.css").read_text("utf-8"),
         "js": (page / "report.js").read_text("utf-8"),
-        "plotly": _plotly(),
+        "plotly": plotly_script(),
         "contents": to_json(contents),
         "summary": "".join(_summary(contents)),
     }
@@ -82,7 +82,8 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _plotly() -> str:
+def plotly_script() -> str:
+    """Plotly's JavaScript, as its Python package brings it."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
@@ -122,7 +123,7 @@ def _facts(model: Model) -> str:
 
 
 def _table(model: Model, level: float) -> Iterator[str]:
-    yield f'<div class="table"><table><caption>Key numbers, with {level:.0%} intervals</caption><thead><tr>'
+    yield f'<div class="table"><table><caption>Key numbers, with {100 * level:g} % intervals</caption><thead><tr>'
     yield '<th scope="col">version</th>'
     yield from (f'<th scope="col">{heading}</th>' for _, heading, _ in _COLUMNS)
     yield "</tr></thead><tbody>"
@@ -144,10 +145,14 @@ def _said(number: Number, percent: bool) -> str:
     if number.value is None:
         return "–"
     factor, digits, unit = (100, 1, " %") if percent else (1, 3, "")
-    said = f"{factor * number.value:.{digits}f}{unit}"
-    if number.low is None or number.high is None:
-        return said
-    return f"{said}<br><small>[{factor * number.low:.{digits}f}, {factor * number.high:.{digits}f}]</small>"
+    value, low, high = (_fixed(end, factor, digits) for end in (number.value, number.low, number.high))
+    interval = "" if number.low is None or number.high is None else f"<br><small>[{low}, {high}]</small>"
+    return f"{value}{unit}{interval}"
+
+
+def _fixed(value: float | None, factor: float, digits: int) -> str:
+    """The digits of a number; a negative one that rounds to 0 is 0."""
+    return f"{round(factor * (value or 0.0), digits) + 0.0:.{digits}f}"
 
 
 def _text(value: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.base import Calibrator, FitReport
 from focalcal.calibrators.data import logits_of
 from focalcal.core.binning import Scheme
 from focalcal.core.predictions import Predictions
@@ -59,17 +59,16 @@ def measure(
     table: Table, how: Measuring, *, name: str = AS_IT_IS, settings: str = "", warnings: Iterable[str] = ()
 ) -> tuple[Version, Rows]:
     """Everything that the report says about one version of a model, and its rows."""
-    with np.errstate(invalid="ignore"):  # an infinite NLL has no interval
-        found = assess(
-            table.scores,
-            labels_of(table),
-            kind=table.kind,
-            sample_weight=table.weights,
-            num_bins=how.num_bins,
-            level=how.level,
-            num_resamples=how.num_resamples,
-            seed=how.seed,
-        )
+    found = assess(
+        table.scores,
+        labels_of(table),
+        kind=table.kind,
+        sample_weight=table.weights,
+        num_bins=how.num_bins,
+        level=how.level,
+        num_resamples=how.num_resamples,
+        seed=how.seed,
+    )
     version = Version(
         name=name,
         settings=settings,
@@ -145,8 +144,8 @@ def settings_of(calibrator: Calibrator) -> str:
     >>> settings_of(FocalCalibration(2.0))
     'γ = 2.00'
     """
-    kept = calibrator._report is not None and calibrator._report.kept_identity
-    if kept:
+    report: FitReport | None = getattr(calibrator, "report_", None)  # what was given has none
+    if report is not None and report.kept_identity:
         return "leaves the model as it is"
     shown = [
         f"{symbol} = {getattr(calibrator, name):.2f}" for name, symbol in _SYMBOLS.items() if name in calibrator.FITTED
@@ -156,9 +155,10 @@ def settings_of(calibrator: Calibrator) -> str:
 
 def fit_warnings(calibrator: Calibrator) -> list[str]:
     """What a reader should know about the fit of a calibrator."""
-    if not calibrator.is_fitted or calibrator._report is None:
-        return []
-    report, found = calibrator.report_, []
+    report: FitReport | None = getattr(calibrator, "report_", None)
+    found: list[str] = []
+    if report is None:
+        return found
     if report.kept_identity:
         found.append(f"The fit found nothing better than the model as it is by its criterion, {report.criterion}.")
     if report.at_boundary:

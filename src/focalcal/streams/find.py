@@ -52,6 +52,8 @@ def find_shards(paths: str | Path | Sequence[str | Path], stack: ExitStack) -> l
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not given:
         raise InputError("paths: must name at least one file; got none.")
+    if not all(str(path).strip() for path in given):
+        raise InputError("paths: must name a file each; got an empty name. Check for an unset variable.")
     if sum(str(path) == STANDARD_INPUT for path in given) > 1:
         raise InputError("standard input: can be read only once. Name - once.")
     return _in_pairs([shard for path in given for shard in _expand(str(path), stack)])

@@ -7,10 +7,10 @@
 
 /** The numbers in a base64 text of little-endian values. */
 function decode(text, Type) {
-  const bytes = Uint8Array.from(atob(text || ""), (character) => character.charCodeAt(0));
-  const read = { 1: "getUint8", 2: "getUint16", 4: "getFloat32" }[Type.BYTES_PER_ELEMENT];
-  const view = new DataView(bytes.buffer);
-  return Type.from({ length: bytes.length / Type.BYTES_PER_ELEMENT }, (_, i) => view[read](i * Type.BYTES_PER_ELEMENT, true));
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const size = Type.BYTES_PER_ELEMENT, view = new DataView(bytes.buffer);
+  const read = { 1: "getUint8", 2: "getUint16", 4: "getFloat32" }[size];
+  return Type.from({ length: bytes.length / size }, (_, i) => view[read](i * size, true));
 }
 
 /** The explorer's rows with room to work in: nothing is allocated while a slider moves. */
@@ -127,7 +127,7 @@ function equalMassBins(sample, wanted) {
   let last = { mass: 0, confidence: 0, right: 0, edge: 0 };
   for (let k = 1; k <= numBins; k++) {
     const share = k * sample.total / numBins;
-    const cut = sample.wholeWeights ? Math.ceil(k * sample.total / numBins - 1e-9) : share;
+    const cut = sample.wholeWeights ? Math.ceil(share - 1e-9) : share;
     const slack = sample.wholeWeights ? 0 : 1e-12 * sample.total;
     while (at < groups.length - 1 && mass + groups[at].mass < cut - slack) {
       mass += groups[at].mass;
@@ -143,7 +143,8 @@ function equalMassBins(sample, wanted) {
       right: right + inside * group.right,
       edge: k === numBins ? 1 : inside < 1 - 1e-12 ? group.value : (group.value + above) / 2,
     };
-    bins.push(makeBin(last.edge, here.edge, here.mass - last.mass, here.confidence - last.confidence, here.right - last.right));
+    const inBin = ["mass", "confidence", "right"].map((name) => here[name] - last[name]);
+    bins.push(makeBin(last.edge, here.edge, ...inBin));
     last = here;
   }
   return bins;
@@ -202,6 +203,8 @@ const together = (text) => text.replace(/ = /g, "\u00a0=\u00a0").replace(/-(?=\d
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 const SCHEMES = [["equal_width", "equal width"], ["equal_mass", "equal mass"]];
 const CRITERIA = { nll: "NLL", ada_ece: "AdaECE", ece: "ECE" };
+/** How to write a criterion where small differences matter. */
+const precisely = (name) => name === "nll" ? (given) => decimal(given, 4) : (given) => percent(given, 2);
 
 /** The measures of the table of key numbers: name, heading, how to write it, and whether small is good. */
 const MEASURES = [
@@ -216,6 +219,12 @@ const MEASURES = [
 
 const value = (version, name) => version.numbers[name]?.value ?? null;
 
+/** The item whose number is nearest to the wanted one. */
+function nearest(items, wanted, numberOf) {
+  const distance = (item) => Math.abs(numberOf(item) - wanted);
+  return items.reduce((best, item) => distance(item) < distance(best) ? item : best);
+}
+
 /** The calibrated version with the smallest ECE; none without calibrators. */
 function bestCalibrated(model) {
   const fitted = model.versions.slice(1).filter((version) => value(version, "ece") !== null);
@@ -224,19 +233,18 @@ function bestCalibrated(model) {
 
 /** The diagram of a scheme and a number of bins; the nearest number where there is no such one. */
 function diagramOf(version, scheme, numBins) {
-  const distance = (diagram) => Math.abs(diagram.num_bins - numBins);
-  return version.diagrams.filter((diagram) => diagram.scheme === scheme)
-    .reduce((best, diagram) => !best || distance(diagram) < distance(best) ? diagram : best, null);
+  const ofScheme = version.diagrams.filter((diagram) => diagram.scheme === scheme);
+  return nearest(ofScheme, numBins, (diagram) => diagram.num_bins);
 }
 
 /** The bin nearest to a confidence among those that hold enough rows to be believed. */
 function tellingBin(version, wanted) {
-  const diagram = diagramOf(version, "equal_width", 10);
-  const rows = diagram.count.reduce((sum, count) => sum + count, 0);
-  const bins = diagram.count.map((count, i) => ({ count, confidence: diagram.confidence[i], accuracy: diagram.accuracy[i] }));
-  const largest = Math.max(...diagram.count);
-  const enough = bins.filter((bin) => bin.count >= Math.min(largest, Math.max(30, rows / 50)));
-  return enough.reduce((best, bin) => Math.abs(bin.confidence - wanted) < Math.abs(best.confidence - wanted) ? bin : best);
+  const { count, confidence, accuracy } = diagramOf(version, "equal_width", 10);
+  const rows = count.reduce((sum, each) => sum + each, 0);
+  const enough = Math.min(Math.max(...count), Math.max(30, rows / 50));
+  const believed = [...count.keys()].filter((bin) => count[bin] >= enough);
+  const bin = nearest(believed, wanted, (each) => confidence[each]);
+  return { confidence: confidence[bin], accuracy: accuracy[bin] };
 }
 
 // ---- elements
@@ -247,7 +255,7 @@ function el(tag, attributes = {}, ...children) {
   for (const [key, given] of Object.entries(attributes)) {
     if (given === null || given === undefined || given === false) continue;
     if (key.startsWith("on")) node.addEventListener(key.slice(2), given);
-    else if (key === "style") for (const [property, setting] of Object.entries(given)) node.style.setProperty(property, setting);
+    else if (key === "style") Object.entries(given).forEach((setting) => node.style.setProperty(...setting));
     else node.setAttribute(key, given === true ? "" : given);
   }
   node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
@@ -265,10 +273,16 @@ function bar(share) {
   return el("span", { class: "bar", "aria-hidden": "true" }, inside);
 }
 
+const note = (...children) => el("p", { class: "soft" }, children);
+const head = (title, className = null) => el("th", { scope: "col", class: className }, title);
+
 /** A table that scrolls sideways on its own where the screen is narrow. */
-function scrolling(label, table) {
-  return el("div", { class: "scroll", role: "region", "aria-label": label, tabindex: "0" }, table);
+function table(label, heads, body) {
+  return el("div", { class: "scroll", role: "region", "aria-label": label, tabindex: "0" },
+    el("table", {}, el("thead", {}, el("tr", {}, heads)), body));
 }
+
+const rowsOf = (rows) => el("tbody", {}, rows);
 
 /** A choice among few values, as native radio buttons. */
 function choices(name, title, options, chosen, onchange) {
@@ -282,20 +296,22 @@ function section(id, title, ...children) {
   return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), children);
 }
 
-function facts(pairs, className = "facts") {
-  return el("dl", { class: className }, pairs.map(([term, content, wide]) =>
+function facts(pairs) {
+  return el("dl", { class: "facts" }, pairs.map(([term, content, wide]) =>
     el("div", { class: wide ? "wide" : null }, el("dt", {}, term), el("dd", {}, content))));
 }
 
+/** What the marks of a chart mean: the kind of mark, its colour, and words. */
 function legend(...items) {
-  return el("ul", { class: "legend" }, items.map(([key, colour, ...text]) =>
-    el("li", {}, el("span", { class: `key ${key}`, style: colour ? { "--colour": colour } : {} }), el("span", {}, text))));
+  return el("ul", { class: "legend" }, items.map(([key, colour, words]) => el("li", {},
+    el("span", { class: `key ${key}`, style: colour ? { "--colour": colour } : {} }), el("span", {}, words))));
 }
+
+const DIAGONAL = ["dashed", null, "perfect calibration"];
 
 // ---- charts
 
 const charts = new Set();
-const colourOf = (index) => `var(--version-${index % 6})`;
 
 /** A colour of the style sheet, as it is at the moment: light, dark, or on paper. */
 function paint(name) {
@@ -337,8 +353,9 @@ function drawAll() {
   }
 }
 
-/** The layout in the colours of the moment and the size of its place: Plotly's own resizing comes too late for paper. */
+/** The layout in the colours of the moment and the size of its place: Plotly's own resizing is too late for paper. */
 function withTheme(layout, node) {
+  const paper = document.documentElement.hasAttribute("data-paper");
   const axis = {
     gridcolor: paint("--line"), linecolor: paint("--line"), zeroline: false, fixedrange: true,
     ticks: "", automargin: true,
@@ -349,19 +366,24 @@ function withTheme(layout, node) {
     width: node.clientWidth, height: node.clientHeight, dragmode: false, showlegend: false, hovermode: "closest",
     margin: { l: 52, r: 22, t: 10, b: 46 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: getComputedStyle(document.body).fontFamily, size: document.documentElement.hasAttribute("data-paper") ? 10 : 12, color: paint("--soft") },
+    font: { family: getComputedStyle(document.body).fontFamily, size: paper ? 10 : 12, color: paint("--soft") },
     hoverlabel: { bgcolor: paint("--paper"), bordercolor: paint("--soft"), font: { color: paint("--ink") } },
     ...themed,
   };
 }
 
+const titled = (text, standoff) => ({ title: { text, standoff } });
+
 /** Axes of a reliability diagram with the histogram of confidences under it. */
 function diagramLayout(small) {
   const tips = small ? [] : [["too sure", 0.96, 0.06, "right"], ["not sure enough", 0.04, 0.95, "left"]];
+  const shares = { tickformat: ".0%", dtick: small ? 0.5 : 0.25 };
+  const across = small ? "confidence" : "confidence: what it says";
+  const up = small ? "accuracy" : "accuracy: how often it is right";
   return {
-    xaxis: { range: [-0.01, 1.01], tickformat: ".0%", title: { text: small ? "confidence" : "confidence: what it says", standoff: 8 }, anchor: "y2", dtick: small ? 0.5 : 0.25 },
-    yaxis: { range: [-0.02, 1.02], tickformat: ".0%", title: { text: small ? "accuracy" : "accuracy: how often it is right", standoff: 6 }, domain: [0.25, 1], dtick: small ? 0.5 : 0.25 },
-    yaxis2: { domain: [0, 0.18], tickformat: ".0%", rangemode: "tozero", nticks: 3, title: { text: small ? "" : "rows", standoff: 6 } },
+    xaxis: { ...titled(across, 8), ...shares, range: [-0.01, 1.01], anchor: "y2" },
+    yaxis: { ...titled(up, 6), ...shares, range: [-0.02, 1.02], domain: [0.25, 1] },
+    yaxis2: { ...titled(small ? "" : "rows", 6), tickformat: ".0%", domain: [0, 0.18], rangemode: "tozero", nticks: 3 },
     bargap: 0,
     annotations: tips.map(([text, x, y, side]) =>
       ({ text, x, y, xanchor: side, showarrow: false, font: { size: 11, color: paint("--soft") } })),
@@ -372,13 +394,16 @@ function diagramLayout(small) {
 function columns(bins) {
   const held = bins.filter((bin) => bin.mass > 0);
   const column = (name) => held.map((bin) => bin[name]);
-  return { lower: column("lower"), upper: column("upper"), count: column("mass"), confidence: column("confidence"), accuracy: column("accuracy") };
+  return {
+    lower: column("lower"), upper: column("upper"), count: column("mass"),
+    confidence: column("confidence"), accuracy: column("accuracy"),
+  };
 }
 
 /** Traces of a reliability diagram: band of chance, diagonal, accuracies with their intervals, histogram. */
 function diagramTraces(diagram, histogram, colour) {
-  const line = paint("--soft");
-  const traces = [{ x: [0, 1], y: [0, 1], mode: "lines", line: { color: line, dash: "dash", width: 1.5 }, hoverinfo: "skip" }];
+  const diagonal = { color: paint("--soft"), dash: "dash", width: 1.5 };
+  const traces = [{ x: [0, 1], y: [0, 1], mode: "lines", line: diagonal, hoverinfo: "skip" }];
   if (diagram.chance_low) {
     traces.unshift({
       x: [...diagram.confidence, ...[...diagram.confidence].reverse()],
@@ -387,6 +412,7 @@ function diagramTraces(diagram, histogram, colour) {
     });
   }
   const most = Math.max(...diagram.count);
+  const sizes = diagram.count.map((count) => 4 + 6 * Math.sqrt(count / most));
   const interval = diagram.low && {
     type: "data", symmetric: false, thickness: 1.2, width: 3, color: colour,
     array: diagram.high.map((high, i) => Math.max(0, high - diagram.accuracy[i])),
@@ -395,7 +421,7 @@ function diagramTraces(diagram, histogram, colour) {
   traces.push({
     x: diagram.confidence, y: diagram.accuracy, mode: "lines+markers", error_y: interval || { visible: false },
     line: { color: `${colour}66`, width: 2 }, // pale: bins of few rows must not shout
-    marker: { color: colour, opacity: 1, line: { width: 0 }, size: diagram.count.map((count) => 4 + 6 * Math.sqrt(count / most)) },
+    marker: { color: colour, opacity: 1, line: { width: 0 }, size: sizes },
     customdata: diagram.count.map((count) => whole(Math.round(count))),
     hovertemplate: "says %{x:.1%}<br>is right %{y:.1%}<br>%{customdata} rows<extra></extra>",
   });
@@ -413,8 +439,9 @@ function diagramTraces(diagram, histogram, colour) {
 /** What a reliability diagram shows, in a sentence. */
 function diagramWords(name, diagram) {
   const fullest = diagram.count.indexOf(Math.max(...diagram.count));
-  const at = `where most rows are, at confidence ${diagram.confidence[fullest].toFixed(2)}, accuracy is ${diagram.accuracy[fullest].toFixed(2)}`;
-  return `Reliability diagram of ${name}: accuracy against confidence in ${diagram.count.length} bins; ${at}.`;
+  const confidence = diagram.confidence[fullest].toFixed(2), accuracy = diagram.accuracy[fullest].toFixed(2);
+  return `Reliability diagram of ${name}: accuracy against confidence in ${diagram.count.length} bins; ` +
+    `where most rows are, at confidence ${confidence}, accuracy is ${accuracy}.`;
 }
 
 function reliabilityChart(version, index, choice, className = "") {
@@ -432,29 +459,33 @@ function reliabilityChart(version, index, choice, className = "") {
 // ---- several models side by side
 
 function sideBySide(contents) {
-  const heads = ["Model", "Accuracy", "ECE", "NLL", "Best calibrator", "ECE with it", "NLL with it"];
-  const rows = contents.models.map((model) => {
-    const best = bestCalibrated(model), raw = model.versions[0];
-    return el("tr", {},
-      el("th", { scope: "row" }, nameOf(model.name), el("span", { class: "setting" }, capital(model.verdict.split(":")[0]))),
-      numberCell(raw, "accuracy", percent), numberCell(raw, "ece", percent), numberCell(raw, "nll", decimal),
-      el("td", { class: "words" }, best ? [nameOf(best.name), el("span", { class: "soft small" }, together(best.settings))] : "–"),
-      best ? numberCell(best, "ece", percent) : el("td", {}, "–"),
-      best ? numberCell(best, "nll", decimal) : el("td", {}, "–"));
-  });
-  const table = el("table", {},
-    el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", { scope: "col", class: i === 0 || i === 4 ? "words" : null }, head)))),
-    el("tbody", {}, rows));
+  const heads = [head("Model", "words"), head("Accuracy"), head("ECE"), head("NLL"),
+    head("Best calibrator", "words"), head("ECE with it"), head("NLL with it")];
+  const usual = () => ({ scheme: "equal_width", numBins: contents.num_bins });
   const figures = contents.models.map((model) => el("figure", {},
     el("figcaption", {}, el("h3", {}, nameOf(model.name)),
       el("div", { class: "soft small" }, `ECE ${percent(value(model.versions[0], "ece"))} as it is`)),
-    reliabilityChart(model.versions[0], 0, () => ({ scheme: "equal_width", numBins: contents.num_bins }), "tiny").node));
-  return section("models", `${contents.models.length} models side by side`, scrolling("Models side by side", table), el("div", { class: "multiples" }, figures));
+    reliabilityChart(model.versions[0], 0, usual, "tiny").node));
+  return section("models", `${contents.models.length} models side by side`,
+    table("Models side by side", heads, rowsOf(contents.models.map(modelRow))),
+    el("div", { class: "multiples" }, figures));
 }
 
-function modelSwitch(contents, chosen, onchange) {
+function modelRow(model) {
+  const best = bestCalibrated(model), raw = model.versions[0];
+  const headline = el("span", { class: "setting" }, capital(model.verdict.split(":")[0]));
+  const after = best
+    ? [el("td", { class: "words" }, nameOf(best.name), el("span", { class: "soft small" }, together(best.settings))),
+      numberCell(best, "ece", percent), numberCell(best, "nll", decimal)]
+    : [el("td", { class: "words" }, "–"), el("td", {}, "–"), el("td", {}, "–")];
+  return el("tr", {}, el("th", { scope: "row" }, nameOf(model.name), headline),
+    numberCell(raw, "accuracy", percent), numberCell(raw, "ece", percent), numberCell(raw, "nll", decimal), after);
+}
+
+function modelSwitch(contents, onchange) {
   const options = contents.models.map((model, index) => [String(index), nameOf(model.name)]);
-  return el("div", { class: "controls control models" }, choices("model", "Show the model", options, String(chosen), (key) => onchange(Number(key))));
+  return el("div", { class: "controls control models" },
+    choices("model", "Show the model", options, "0", (key) => onchange(Number(key))));
 }
 
 // ---- the verdict
@@ -467,8 +498,7 @@ function verdictSection(model) {
       el("div", { class: "soft" }, nameOf(model.name)),
       el("h2", { id: "verdict-title" }, capital(headline)),
       el("p", { class: "detail" }, detail.join(":").trim())),
-    el("p", { class: "plain" }, `When this model says ${percent(said.confidence, 0)}, it is right ${percent(said.accuracy, 0)} of the time.`,
-      best ? afterWords(best, said.confidence) : null),
+    el("p", { class: "plain" }, `When this model ${saysAndIs(said)}.`, best ? afterWords(best, said.confidence) : null),
     meters(raw),
   ];
   if (model.same_data) {
@@ -478,10 +508,12 @@ function verdictSection(model) {
   return el("section", { id: "verdict", class: "lead", "aria-labelledby": "verdict-title" }, parts);
 }
 
+const saysAndIs = ({ confidence, accuracy }) =>
+  `says ${percent(confidence, 0)}, it is right ${percent(accuracy, 0)} of the time`;
+
 function afterWords(best, confidence) {
-  const said = tellingBin(best, confidence);
   return [" After ", nameOf(best.name, "inline-name"), best.settings ? ` (${together(best.settings)})` : "",
-    `: when it says ${percent(said.confidence, 0)}, it is right ${percent(said.accuracy, 0)} of the time.`];
+    `: when it ${saysAndIs(tellingBin(best, confidence))}.`];
 }
 
 /** What the model says and what is true, on average, as two bars. */
@@ -489,7 +521,8 @@ function meters(version) {
   const pairs = [["It says, on average", "mean_confidence", null], ["It is right", "accuracy", "truth"]];
   return el("dl", { class: "meters" }, pairs.map(([term, name, className]) => [
     el("dt", {}, term),
-    el("dd", { class: "meter", "aria-hidden": "true" }, el("span", { class: className, style: { width: `${100 * value(version, name)}%` } })),
+    el("dd", { class: "meter", "aria-hidden": "true" },
+      el("span", { class: className, style: { width: `${100 * value(version, name)}%` } })),
     el("dd", {}, percent(value(version, name))),
   ]));
 }
@@ -499,46 +532,49 @@ function meters(version) {
 function numberCell(version, name, write, best = false) {
   const number = version.numbers[name];
   if (!number || number.value === null) return el("td", {}, "–");
-  const ends = number.low !== null && number.high !== null
-    ? el("span", { class: "interval" }, `[${write(number.low).replace("\u00a0%", "")}, ${write(number.high).replace("\u00a0%", "")}]`) : null;
-  return el("td", { class: best ? "best" : null }, write(number.value), ends);
+  const end = (given) => write(given).replace("\u00a0%", "");
+  const known = number.low !== null && number.high !== null;
+  return el("td", { class: best ? "best" : null }, write(number.value),
+    known ? el("span", { class: "interval" }, `[${end(number.low)}, ${end(number.high)}]`) : null);
 }
 
 function numbersSection(model, contents) {
   const least = Object.fromEntries(MEASURES.map(([name]) =>
     [name, Math.min(...model.versions.map((version) => value(version, name) ?? Infinity))]));
-  const rows = model.versions.map((version) => el("tr", {}, versionHead(version), MEASURES.map(([name, , write, small]) =>
-    numberCell(version, name, write, small && model.versions.length > 1 && value(version, name) === least[name]))));
-  const table = el("table", {},
-    el("thead", {}, el("tr", {}, el("th", { scope: "col", class: "words" }, "Version"), MEASURES.map(([, head]) => el("th", { scope: "col" }, head)))),
-    el("tbody", {}, rows));
+  const isBest = (version, name) => model.versions.length > 1 && value(version, name) === least[name];
+  const rows = model.versions.map((version) => el("tr", {}, versionHead(version), MEASURES.map(
+    ([name, , write, small]) => numberCell(version, name, write, small && isBest(version, name)))));
+  const heads = [head("Version", "words"), ...MEASURES.map(([, title]) => head(title))];
   const notes = model.versions.flatMap((version) => version.warnings.map((warning) =>
     el("li", {}, nameOf(version.name, "inline-name"), `: ${warning}`)));
   return section("numbers", "Key numbers",
-    el("p", { class: "soft" }, `Before and after each calibrator, with ${percent(contents.level, 0)} intervals. The smallest error of a column is bold.`),
-    scrolling("Key numbers", table),
+    note(`Before and after each calibrator, with ${percent(contents.level, 0)} intervals. `,
+      "The smallest error of a column is bold."),
+    table("Key numbers", heads, rowsOf(rows)),
     notes.length ? el("ul", { class: "notes" }, notes) : null, otherNumbers(model), dataFacts(model));
 }
 
 function versionHead(version) {
-  return el("th", { scope: "row" }, nameOf(version.name), version.settings ? el("span", { class: "setting" }, together(version.settings)) : null);
+  const setting = version.settings ? el("span", { class: "setting" }, together(version.settings)) : null;
+  return el("th", { scope: "row" }, nameOf(version.name), setting);
 }
 
 /** Measures beyond the key ones, for those who ask. */
 function otherNumbers(model) {
-  const known = new Set(MEASURES.map(([name]) => name));
-  const names = [...new Set(model.versions.flatMap((version) => Object.keys(version.numbers)))].filter((name) => !known.has(name));
-  if (!names.length) return null;
-  const table = el("table", {},
-    el("thead", {}, el("tr", {}, el("th", { scope: "col", class: "words" }, "Measure"), model.versions.map((version) => el("th", { scope: "col" }, nameOf(version.name))))),
-    el("tbody", {}, names.map((name) => el("tr", {}, el("th", { scope: "row" }, name.replace(/_/g, " ")),
-      model.versions.map((version) => numberCell(version, name, decimal))))));
-  return el("details", { class: "control" }, el("summary", {}, "More measures"), scrolling("More measures", table));
+  const names = new Set(model.versions.flatMap((version) => Object.keys(version.numbers)));
+  MEASURES.forEach(([name]) => names.delete(name));
+  if (!names.size) return null;
+  const heads = [head("Measure", "words"), ...model.versions.map((version) => head(nameOf(version.name)))];
+  const rows = [...names].map((name) => el("tr", {}, el("th", { scope: "row" }, name.replace(/_/g, " ")),
+    model.versions.map((version) => numberCell(version, name, decimal))));
+  return el("details", { class: "control" }, el("summary", {}, "More measures"),
+    table("More measures", heads, rowsOf(rows)));
 }
 
 function dataFacts(model) {
   const names = model.missing_classes.flatMap((name, i) => [i ? ", " : "", nameOf(name, "inline-name")]);
-  const more = model.num_missing > model.missing_classes.length ? ` and ${whole(model.num_missing - model.missing_classes.length)} more` : "";
+  const unnamed = model.num_missing - model.missing_classes.length;
+  const more = unnamed > 0 ? ` and ${whole(unnamed)} more` : "";
   const pairs = [
     ["Rows measured", whole(model.num_rows)],
     ["Rows fitted to", model.num_fit_rows ? whole(model.num_fit_rows) : "none"],
@@ -555,29 +591,41 @@ function dataFacts(model) {
 // ---- reliability diagrams
 
 function reliabilitySection(model, contents, state) {
-  const figures = model.versions.map((version, index) => ({ version, error: el("span", { class: "shown-error" }), chart: reliabilityChart(version, index, () => state) }));
+  const figures = model.versions.map((version, index) =>
+    ({ version, error: el("span", { class: "shown-error" }), drawn: reliabilityChart(version, index, () => state) }));
   const update = () => {
-    for (const each of figures) {
-      const diagram = diagramOf(each.version, state.scheme, state.numBins);
-      each.error.textContent = `ECE ${percent(diagram.error, 2)}`;
-      each.error.title = `A perfectly calibrated model would show up to ${percent(diagram.chance_error, 2)} by chance.`;
-      if (each.chart.node.isConnected) each.chart.draw();
+    for (const { version, error, drawn } of figures) {
+      const diagram = diagramOf(version, state.scheme, state.numBins);
+      error.textContent = `ECE ${percent(diagram.error, 2)}`;
+      error.title = `A perfectly calibrated model would show up to ${percent(diagram.chance_error, 2)} by chance.`;
+      if (drawn.node.isConnected) drawn.draw();
     }
   };
+  const choose = (change) => {
+    Object.assign(state, change);
+    update();
+  };
   update();
-  const bins = el("select", { id: "num-bins", onchange: (event) => { state.numBins = Number(event.target.value); update(); } },
-    contents.bin_counts.map((count) => el("option", { value: count, selected: count === state.numBins }, String(count))));
+  const options = contents.bin_counts.map((count) =>
+    el("option", { value: count, selected: count === state.numBins }, String(count)));
+  const bins = el("select", { id: "num-bins", onchange: () => choose({ numBins: Number(bins.value) }) }, options);
   return section("reliability", "Reliability diagrams",
-    el("p", { class: "soft" }, "Points on the dashed line are honest: of the rows that get 80 %, 80 % are right. Points below it are too sure."),
+    note("Points on the dashed line are honest: of the rows that get 80 %, 80 % are right. ",
+      "Points below it are too sure."),
     el("div", { class: "controls control" },
-      choices("scheme", "Bins of", SCHEMES, state.scheme, (key) => { state.scheme = key; update(); }),
+      choices("scheme", "Bins of", SCHEMES, state.scheme, (scheme) => choose({ scheme })),
       el("label", { class: "field" }, "Number of bins", bins)),
-    el("div", { class: `multiples${figures.length === 1 ? " alone" : ""}` }, figures.map(({ version, error, chart: drawn }) => el("figure", {},
-      el("figcaption", {}, el("h3", {}, nameOf(version.name, "inline-name"), " · ", error),
-        el("div", { class: "soft small" }, together(version.settings) || "no calibrator")),
-      drawn.node))),
-    legend(["dot", "var(--soft)", `accuracy of a bin, with its ${percent(contents.level, 0)} interval; larger with more rows`],
-      ["area", null, "where a perfectly calibrated model would lie, by chance"], ["dashed", null, "perfect calibration"]));
+    el("div", { class: `multiples${figures.length === 1 ? " alone" : ""}` }, figures.map(versionFigure)),
+    legend(
+      ["dot", "var(--soft)", `accuracy of a bin and its ${percent(contents.level, 0)} interval, larger with more rows`],
+      ["area", null, "where a perfectly calibrated model would lie, by chance"], DIAGONAL));
+}
+
+function versionFigure({ version, error, drawn }) {
+  return el("figure", {},
+    el("figcaption", {}, el("h3", {}, nameOf(version.name, "inline-name"), " · ", error),
+      el("div", { class: "soft small" }, together(version.settings) || "no calibrator")),
+    drawn.node);
 }
 
 // ---- the explorer
@@ -602,8 +650,9 @@ function sliderWithBox(id, label, ends, limits, scale, set) {
     if (document.activeElement !== box || box.valueAsNumber !== current) box.value = rounded(current);
     box.setAttribute("aria-invalid", "false");
   };
-  const node = el("div", { class: "slider control" }, el("label", { for: id }, label),
-    el("div", {}, slider, el("div", { class: "ends", "aria-hidden": "true" }, ends.map((end) => el("span", {}, shown(end))))), box);
+  const scaleEnds = el("div", { class: "ends", "aria-hidden": "true" }, ends.map((end) => el("span", {}, shown(end))));
+  const node = el("div", { class: "slider control" },
+    el("label", { for: id }, label), el("div", {}, slider, scaleEnds), box);
   return { node, show };
 }
 
@@ -626,9 +675,11 @@ function makeExplorer(model, sample, numBins, state) {
     ["best-focal", "Best focal temperature", explorer.focal_gamma, explorer.focal_temperature],
   ];
   const buttons = places.map(([id, text, g, t]) =>
-    el("button", { type: "button", id, "aria-pressed": "false", onclick: () => move({ gamma: g, temperature: t }) }, text));
-  const outputs = [["ece", "ECE", percent], ["ada_ece", "AdaECE", percent], ["nll", "NLL", decimal]].map(([name, title, write]) =>
-    ({ name, title, write: (given) => write(given, name === "nll" ? 4 : 2), output: el("dd", { id: `explorer-${name}` }), change: el("dd", { class: "change" }) }));
+    el("button", { type: "button", id, onclick: () => move({ gamma: g, temperature: t }) }, text));
+  const outputs = ["ece", "ada_ece", "nll"].map((name) => ({
+    name, title: CRITERIA[name], write: precisely(name),
+    output: el("dd", { id: `explorer-${name}` }), change: el("dd", { class: "change" }),
+  }));
   const spoken = el("div", { class: "unseen", "aria-live": "polite", id: "explorer-spoken" });
   const place = el("div", { class: "soft small" });
   const drawn = chart("explorer", "tall", explorerChart);
@@ -637,18 +688,18 @@ function makeExplorer(model, sample, numBins, state) {
     const diagram = columns(now.bins[state.explorerScheme]);
     const old = state.explorerScheme === "equal_width" ? before : beforeOfMass;
     const traces = diagramTraces(diagram, columns(now.bins.equal_width), paint("--accent"));
-    traces.splice(1, 0, { x: old.confidence, y: old.accuracy, mode: "lines", line: { color: paint("--soft"), width: 1.5 }, opacity: 0.7, hoverinfo: "skip" });
-    return {
-      traces, layout: diagramLayout(false),
-      alt: `${diagramWords("the explored model", diagram)} ECE is ${percent(now.ece, 2)} at gamma ${shown(at.gamma)} and temperature ${shown(at.temperature)}.`,
-    };
+    const faint = { mode: "lines", line: { color: paint("--soft"), width: 1.5 }, opacity: 0.7, hoverinfo: "skip" };
+    traces.splice(1, 0, { x: old.confidence, y: old.accuracy, ...faint });
+    const here = `ECE is ${percent(now.ece, 2)} at gamma ${shown(at.gamma)} and temperature ${shown(at.temperature)}.`;
+    return { traces, layout: diagramLayout(false), alt: `${diagramWords("the explored model", diagram)} ${here}` };
   }
 
   function move(to) {
     Object.assign(at, to);
     temperature.show(at.temperature);
     gamma.show(at.gamma);
-    places.forEach(([, , g, t], i) => buttons[i].setAttribute("aria-pressed", String(at.gamma === g && at.temperature === t)));
+    places.forEach(([, , g, t], i) =>
+      buttons[i].setAttribute("aria-pressed", String(at.gamma === g && at.temperature === t)));
     if (waiting) return;
     waiting = true; // one computation a frame, however many events come
     requestAnimationFrame(() => { waiting = false; update(); });
@@ -663,29 +714,43 @@ function makeExplorer(model, sample, numBins, state) {
     }
     place.textContent = `γ = ${shown(at.gamma)}, T = ${shown(at.temperature)}`;
     clearTimeout(announcing); // speak when the slider rests
-    announcing = setTimeout(() => { spoken.textContent = outputs.map(({ title, name, write }) => `${title} ${write(now[name])}`).join(", "); }, 500);
+    announcing = setTimeout(announce, 500);
     if (drawn.node.isConnected) drawn.draw();
     listeners.forEach((listener) => listener());
   }
 
+  function announce() {
+    spoken.textContent = outputs.map(({ title, name, write }) => `${title} ${write(now[name])}`).join(", ");
+  }
+
   move({});
   update();
-  return { at, move, update, temperature, gamma, buttons, outputs, spoken, place, drawn, moved: (listener) => listeners.push(listener) };
+  const moved = (listener) => listeners.push(listener);
+  return { at, move, moved, update, sliders: [temperature.node, gamma.node], buttons, outputs, spoken, place, drawn };
 }
 
-function explorerSection(model, made, state) {
-  const { explorer } = model;
-  const reduced = explorer.groups ? ` Of each row the ${explorer.width} largest scores are kept and the rest in ${explorer.groups} groups.` : "";
+function explorerSection({ explorer }, made, state) {
+  const { num_rows: rows, out_of: all, seed, width, groups } = explorer;
+  const reduced = groups ? ` Of each row the ${width} largest scores are kept and the rest in ${groups} groups.` : "";
+  const choose = (key) => {
+    state.explorerScheme = key;
+    made.update();
+  };
+  const controls = el("div", {}, made.sliders, el("div", { class: "buttons control" }, made.buttons),
+    choices("explorer-scheme", "Bins of", SCHEMES, state.explorerScheme, choose),
+    el("dl", { class: "readout" }, made.outputs.map(({ title, output, change }) =>
+      el("div", {}, el("dt", {}, title), output, change))),
+    made.spoken,
+    el("p", { class: "soft small" },
+      `Computed here from ${whole(rows)} of ${whole(all)} measured rows, drawn with seed ${seed}.${reduced}`));
+  const figure = el("figure", {},
+    el("figcaption", {}, el("h3", {}, "What the sample shows"), made.place), made.drawn.node,
+    legend(["dot", "var(--accent)", "accuracy at these settings, larger with more rows"],
+      ["", "var(--soft)", "the model as it is"], DIAGONAL));
   return section("explorer", "Explorer",
-    el("p", { class: "soft" }, "Move the sliders: T divides the logits (more is less sure), γ bends the result by the focal calibration map. It starts at the fitted optimum."),
-    el("div", { class: "split" },
-      el("div", {}, made.temperature.node, made.gamma.node, el("div", { class: "buttons control" }, made.buttons),
-        choices("explorer-scheme", "Bins of", SCHEMES, state.explorerScheme, (key) => { state.explorerScheme = key; made.update(); }),
-        el("dl", { class: "readout" }, made.outputs.map(({ title, output, change }) => el("div", {}, el("dt", {}, title), output, change))),
-        made.spoken,
-        el("p", { class: "soft small" }, `Computed here from ${whole(explorer.num_rows)} of ${whole(explorer.out_of)} measured rows, drawn with seed ${explorer.seed}.${reduced}`)),
-      el("figure", {}, el("figcaption", {}, el("h3", {}, "What the sample shows"), made.place), made.drawn.node,
-        legend(["dot", "var(--accent)", "accuracy at these settings, larger with more rows"], ["", "var(--soft)", "the model as it is"], ["dashed", null, "perfect calibration"]))));
+    note("Move the sliders: T divides the logits (more is less sure), γ bends the result by the focal calibration ",
+      "map. It starts at the fitted optimum."),
+    el("div", { class: "split" }, controls, figure));
 }
 
 // ---- the criterion landscape
@@ -696,43 +761,53 @@ function landscapeSection(model, explorer, state) {
   const current = () => model.landscapes.find((landscape) => landscape.criterion === state.criterion);
   const words = el("p", { class: "soft small", id: "landscape-words" });
   const drawn = chart("landscape", "tall", () => landscapeChart(current(), explorer));
-  const update = () => {
+  const redraw = () => drawn.node.isConnected && drawn.draw();
+  const choose = (key) => {
+    state.criterion = key;
     words.textContent = landscapeWords(current());
-    if (drawn.node.isConnected) drawn.draw();
+    redraw();
   };
-  update();
-  if (explorer) {
-    let resting = 0; // the map is redrawn when the slider rests: it is slower than the explorer's own chart
-    explorer.moved(() => { clearTimeout(resting); resting = setTimeout(() => drawn.node.isConnected && drawn.draw(), 120); });
-  }
-  const goThere = ({ points }) => {
-    explorer.move({ gamma: points[0].x, temperature: points[0].y });
+  choose(state.criterion);
+  const goThere = ({ points: [point] }) => {
+    explorer.move({ gamma: point.x, temperature: point.y });
     document.getElementById("explorer").scrollIntoView();
     document.getElementById("temperature").focus({ preventScroll: true });
   };
+  if (explorer) {
+    let resting = 0; // the map is redrawn when the slider rests: it is slower than the explorer's own chart
+    explorer.moved(() => {
+      clearTimeout(resting);
+      resting = setTimeout(redraw, 120);
+    });
+  }
+  const marks = [["dot", "var(--version-1)", "best T (γ = 0)"],
+    ["diamond", "var(--version-3)", "best focal temperature"],
+    ["dashed", null, "the line that komisarenko2024 searches"]];
+  if (explorer) marks.push(["ring", null, "where the explorer is"]);
   return {
     listen: () => explorer && drawn.node.on("plotly_click", goThere),
     node: section("landscape", "Criterion landscape",
-      el("p", { class: "soft" }, "How good each pair of γ and T is on the rows of the fit; dark is better.", explorer ? el("span", { class: "control" }, " Click a point to send the explorer there.") : null),
-      el("div", { class: "controls control" }, choices("criterion", "Criterion", names.map((name) => [name, CRITERIA[name] || name]), state.criterion, (key) => { state.criterion = key; update(); })),
-      el("figure", {}, drawn.node, el("figcaption", {}, words,
-        legend(["dot", "var(--version-1)", "best T (γ = 0)"], ["diamond", "var(--version-3)", "best focal temperature"],
-          ["dashed", null, "the line that komisarenko2024 searches"], ...(explorer ? [["ring", null, "where the explorer is"]] : []))))),
+      note("How good each pair of γ and T is on the rows of the fit; dark is better.",
+        explorer ? el("span", { class: "control" }, " Click a point to send the explorer there.") : null),
+      el("div", { class: "controls control" },
+        choices("criterion", "Criterion", names.map((name) => [name, CRITERIA[name]]), state.criterion, choose)),
+      el("figure", {}, drawn.node, el("figcaption", {}, words, legend(...marks)))),
   };
 }
 
 function landscapeWords({ criterion, best_temperature: best, best_focal: focal }) {
-  const write = criterion === "nll" ? (given) => decimal(given, 4) : (given) => percent(given, 2);
-  return `${CRITERIA[criterion] || criterion}: ${write(best.value)} at best with T = ${shown(best.temperature)} alone, ` +
+  const write = precisely(criterion);
+  return `${CRITERIA[criterion]}: ${write(best.value)} at best with T = ${shown(best.temperature)} alone, ` +
     `${write(focal.value)} with γ = ${shown(focal.gamma)} and T = ${shown(focal.temperature)}.`;
 }
 
 function landscapeChart(landscape, explorer) {
-  const { gammas, temperatures, values, best_temperature: best, best_focal: focal, line } = landscape;
+  const { criterion, gammas, temperatures, values, best_temperature: best, best_focal: focal, line } = landscape;
   const sorted = values.flat().filter(Number.isFinite).sort((a, b) => a - b);
-  const share = landscape.criterion !== "nll";
-  const mark = (x, y, name, symbol, fill, size) => ({
-    x: [x], y: [y], mode: "markers", marker: { symbol, size, color: fill, line: { color: "#ffffff", width: 2 } },
+  const [format, ticks] = criterion === "nll" ? [".4f", ".2f"] : [".2%", ".1%"];
+  const mark = ({ gamma, temperature }, name, symbol, color, size) => ({
+    x: [gamma], y: [temperature], mode: "markers",
+    marker: { symbol, size, color, line: { color: "#ffffff", width: 2 } },
     hovertemplate: `${name}<br>γ %{x:.2f}, T %{y:.3f}<extra></extra>`,
   });
   const traces = [
@@ -740,26 +815,33 @@ function landscapeChart(landscape, explorer) {
       type: "heatmap", x: gammas, y: temperatures, z: temperatures.map((_, j) => gammas.map((_, i) => values[i][j])),
       // The bottom of the valley is what matters: the colours end at three quarters of the map.
       zmin: sorted[0], zmax: sorted[Math.floor(0.75 * (sorted.length - 1))], colorscale: "Cividis",
-      colorbar: { thickness: 10, outlinewidth: 0, tickformat: share ? ".1%" : ".2f", title: { text: CRITERIA[landscape.criterion] } },
-      hovertemplate: `γ %{x:.2f}, T %{y:.3f}<br>${CRITERIA[landscape.criterion]} %{z${share ? ":.2%" : ":.4f"}}<extra></extra>`,
+      colorbar: { thickness: 10, outlinewidth: 0, tickformat: ticks, title: { text: CRITERIA[criterion] } },
+      hovertemplate: `γ %{x:.2f}, T %{y:.3f}<br>${CRITERIA[criterion]} %{z:${format}}<extra></extra>`,
     },
-    { x: line.map(([gamma]) => gamma), y: line.map(([, temperature]) => temperature), mode: "lines", line: { color: "#ffffff", dash: "dash", width: 2 }, hoverinfo: "skip" },
-    mark(0, best.temperature, "best T", "circle", paint("--version-1"), 13),
-    mark(focal.gamma, focal.temperature, "best focal temperature", "diamond", paint("--version-3"), 14),
+    {
+      x: line.map(([gamma]) => gamma), y: line.map(([, temperature]) => temperature), mode: "lines",
+      line: { color: "#ffffff", dash: "dash", width: 2 }, hoverinfo: "skip",
+    },
+    mark(best, "best T", "circle", paint("--version-1"), 13),
+    mark(focal, "best focal temperature", "diamond", paint("--version-3"), 14),
   ];
-  if (explorer) traces.push(mark(explorer.at.gamma, explorer.at.temperature, "the explorer", "circle-open", "#ffffff", 22));
+  if (explorer) traces.push(mark(explorer.at, "the explorer", "circle-open", "#ffffff", 22));
   const ends = (list) => [Math.min(...list), Math.max(...list)];
+  const labels = TEMPERATURE_LABELS.filter((t) => t >= Math.min(...temperatures) && t <= Math.max(...temperatures));
   return {
     traces,
     layout: {
-      xaxis: { title: { text: "γ", standoff: 8 }, range: ends(gammas), showgrid: false },
-      yaxis: { title: { text: "T (log scale)", standoff: 6 }, type: "log", range: ends(temperatures).map(Math.log10), showgrid: false, tickvals: niceTemperatures(ends(temperatures)), ticktext: niceTemperatures(ends(temperatures)).map(String) },
+      xaxis: { ...titled("γ", 8), range: ends(gammas), showgrid: false },
+      yaxis: {
+        ...titled("T (log scale)", 6), type: "log", range: ends(temperatures).map(Math.log10), showgrid: false,
+        tickvals: labels, ticktext: labels.map(String),
+      },
     },
     alt: `Heat map over gamma and temperature. ${landscapeWords(landscape)}`,
   };
 }
 
-const niceTemperatures = ([low, high]) => [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50].filter((t) => t >= low && t <= high);
+const TEMPERATURE_LABELS = [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50];
 
 // ---- classes
 
@@ -782,39 +864,46 @@ function classesSection(model) {
   const heads = CLASS_COLUMNS.map(([key, title]) => {
     const arrow = el("span", { "aria-hidden": "true" });
     const button = el("button", { type: "button", onclick: () => sortBy(key) }, title, arrow);
-    return { key, arrow, node: el("th", { scope: "col", class: key === "name" ? "words" : null, "data-column": key }, button) };
+    const node = head(button, key === "name" ? "words" : null);
+    node.dataset.column = key;
+    return { key, arrow, node };
   });
-  const more = el("button", { type: "button", class: "control", id: "all-classes", onclick: () => { view.all = !view.all; update(); } });
+  const look = (change) => {
+    Object.assign(view, change);
+    update();
+  };
+  const more = el("button",
+    { type: "button", class: "control", id: "all-classes", onclick: () => look({ all: !view.all }) });
 
   function sortBy(key) {
-    view.falling = view.by === key ? !view.falling : key !== "name";
-    view.by = key;
-    update();
+    look({ falling: view.by === key ? !view.falling : key !== "name", by: key });
   }
 
   function update() {
     const wanted = view.filter.toLowerCase();
     const found = classOrder(classes, view).filter((i) => classes.name[i].toLowerCase().includes(wanted));
-    const shown = view.all ? found : found.slice(0, FIRST_ROWS);
-    body.replaceChildren(...shown.map((i) => classRow(classes, i, largest)));
+    const rows = view.all ? found : found.slice(0, FIRST_ROWS);
+    body.replaceChildren(...rows.map((i) => classRow(classes, i, largest)));
     for (const { key, arrow, node } of heads) {
       arrow.textContent = key === view.by ? (view.falling ? " ▾" : " ▴") : "";
       if (key === view.by) node.setAttribute("aria-sort", view.falling ? "descending" : "ascending");
       else node.removeAttribute("aria-sort");
     }
-    const listed = total < classes.num_classes ? ` (the worst ${whole(total)} of ${whole(classes.num_classes)} are in this file)` : "";
-    said.textContent = `${whole(shown.length)} of ${whole(total)} classes shown${listed}.`;
+    const all = whole(classes.num_classes);
+    const left = total < classes.num_classes ? `; the file lists the worst ${whole(total)} of ${all}` : "";
+    said.textContent = `${whole(rows.length)} of ${whole(total)} classes shown${left}.`;
     more.hidden = found.length <= FIRST_ROWS;
     more.textContent = view.all ? `Show the first ${FIRST_ROWS}` : `Show all ${whole(found.length)}`;
   }
 
   update();
-  const filter = total <= FIRST_ROWS ? null : el("div", { class: "controls control" }, el("label", { class: "field" }, "Find a class",
-    el("input", { type: "search", id: "class-filter", oninput: (event) => { view.filter = event.target.value; update(); } })));
-  const table = el("table", {}, el("thead", {}, el("tr", {}, heads.map(({ node }) => node))), body);
+  const search = el("input", { type: "search", id: "class-filter", oninput: () => look({ filter: search.value }) });
   return section("classes", "Classes",
-    el("p", { class: "soft" }, "Is the probability given to each class as large as the class is frequent? Of the model as it is, worst first.", el("span", { class: "control" }, " Press a heading to sort.")),
-    filter, scrolling("Classes", table), said, more);
+    note("Is the probability given to each class as large as the class is frequent? ",
+      "Of the model as it is, worst first.", el("span", { class: "control" }, " Press a heading to sort.")),
+    total > FIRST_ROWS
+      ? el("div", { class: "controls control" }, el("label", { class: "field" }, "Find a class", search)) : null,
+    table("Classes", heads.map(({ node }) => node), body), said, more);
 }
 
 /** Class numbers in the order of a column; undefined values come last either way. */
@@ -836,6 +925,7 @@ function classRow(classes, i, largest) {
 // ---- errors: risk and coverage, confusions
 
 function riskSection(model) {
+  const words = riskWords(model.versions[0]);
   const drawn = chart("risk-coverage", "", () => ({
     traces: model.versions.map((version, index) => ({
       x: version.risk_coverage.coverage, y: version.risk_coverage.risk, mode: "lines",
@@ -843,30 +933,31 @@ function riskSection(model) {
       hovertemplate: `${plotText(version.name)}<br>keeping %{x:.0%}: %{y:.2%} wrong<extra></extra>`,
     })),
     layout: {
-      xaxis: { title: { text: "coverage: share of rows kept, surest first", standoff: 8 }, tickformat: ".0%", range: [0, 1.01] },
-      yaxis: { title: { text: "risk: share of them wrong", standoff: 6 }, tickformat: ".0%", rangemode: "tozero" },
+      xaxis: { ...titled("coverage: share of rows kept, surest first", 8), tickformat: ".0%", range: [0, 1.01] },
+      yaxis: { ...titled("risk: share of them wrong", 6), tickformat: ".0%", rangemode: "tozero" },
     },
-    alt: riskWords(model.versions[0]),
+    alt: `Risk against coverage. ${words}`,
   }));
-  return section("risk", "Risk and coverage",
-    el("p", { class: "soft" }, riskWords(model.versions[0])),
-    el("figure", {}, drawn.node, legend(...model.versions.map((version, index) => ["", colourOf(index), nameOf(version.name, "inline-name")]))));
+  const names = model.versions.map((version, index) =>
+    ["", `var(--version-${index % 6})`, nameOf(version.name, "inline-name")]);
+  return section("risk", "Risk and coverage", note(words), el("figure", {}, drawn.node, legend(...names)));
 }
 
-function riskWords(version) {
-  const { coverage, risk } = version.risk_coverage;
-  const half = coverage.reduce((best, share, i) => Math.abs(share - 0.5) < Math.abs(coverage[best] - 0.5) ? i : best, 0);
-  return `If only the surest ${percent(coverage[half], 0)} of the rows are kept, ${percent(risk[half])} of them are wrong, instead of ${percent(risk[risk.length - 1])} of all.`;
+function riskWords({ risk_coverage: { coverage, risk } }) {
+  const half = nearest([...coverage.keys()], 0.5, (i) => coverage[i]);
+  return `If only the surest ${percent(coverage[half], 0)} of the rows are kept, ` +
+    `${percent(risk[half])} of them are wrong, instead of ${percent(risk[risk.length - 1])} of all.`;
 }
 
 function confusionsSection(model) {
   const { threshold, total, true: truth, predicted, count, mean_confidence: confidence } = model.confusions;
-  const intro = `Errors at a confidence of ${percent(threshold)} or more: ${whole(total)} of ${whole(model.num_rows)} rows.`;
-  const rows = truth.map((name, i) => el("tr", {}, el("th", { scope: "row" }, nameOf(name)), el("td", { class: "words" }, nameOf(predicted[i])),
+  const rows = truth.map((name, i) => el("tr", {},
+    el("th", { scope: "row" }, nameOf(name)), el("td", { class: "words" }, nameOf(predicted[i])),
     el("td", {}, whole(count[i]), bar(count[i] / count[0])), el("td", {}, percent(confidence[i]))));
-  const heads = [["True class", "words"], ["Predicted", "words"], ["Rows", null], ["Mean confidence", null]];
-  const table = el("table", {}, el("thead", {}, el("tr", {}, heads.map(([head, className]) => el("th", { scope: "col", class: className }, head)))), el("tbody", {}, rows));
-  return section("confusions", "Confident errors", el("p", { class: "soft" }, intro), rows.length ? scrolling("Confident errors", table) : null);
+  const heads = [head("True class", "words"), head("Predicted", "words"), head("Rows"), head("Mean confidence")];
+  return section("confusions", "Confident errors",
+    note(`Errors at a confidence of ${percent(threshold)} or more: ${whole(total)} of ${whole(model.num_rows)} rows.`),
+    rows.length ? table("Confident errors", heads, rowsOf(rows)) : null);
 }
 
 // ---- AdaFocal's gammas
@@ -887,11 +978,15 @@ function dynamicsSection({ dynamics }) {
       line: { color: rampColour(bin / Math.max(1, lower.length - 1)), width: 2 },
       hovertemplate: `confidence ${range(bin)}<br>update %{x}: γ = %{y:.2f}<extra></extra>`,
     })),
-    layout: { xaxis: { title: { text: "update", standoff: 8 } }, yaxis: { title: { text: "γ", standoff: 6 }, zeroline: true, zerolinecolor: paint("--soft") } },
-    alt: `AdaFocal's gamma in ${lower.length} bins over ${gamma.length} updates; at the end between ${shown(Math.min(...last))} and ${shown(Math.max(...last))}.`,
+    layout: {
+      xaxis: titled("update", 8),
+      yaxis: { ...titled("γ", 6), zeroline: true, zerolinecolor: paint("--soft") },
+    },
+    alt: `AdaFocal's gamma in ${lower.length} bins over ${gamma.length} updates; ` +
+      `at the end between ${shown(Math.min(...last))} and ${shown(Math.max(...last))}.`,
   }));
   return section("dynamics", "How AdaFocal's γ went",
-    el("p", { class: "soft" }, "One line a bin of confidence. A positive γ holds the model back there, a negative one makes it surer."),
+    note("One line a bin of confidence. A positive γ holds the model back there, a negative one makes it surer."),
     el("figure", {}, drawn.node, legend(["ramp", null, "least to most confident bin"])));
 }
 
@@ -901,30 +996,38 @@ const TERMS = [
   ["Confidence", "The largest probability that the model gives: how sure it says it is."],
   ["Accuracy", "The share of rows whose most probable class is the true one."],
   ["Gap", "Mean confidence minus accuracy. Above 0 the model is too sure, below 0 not sure enough."],
-  ["ECE", "Rows are sorted into bins of equal width by confidence; ECE is the mean distance between confidence and accuracy of a bin. Small is good; a little is chance."],
+  ["ECE", "Rows are sorted into bins of equal width by confidence; ECE is the mean distance between confidence and " +
+    "accuracy of a bin. Small is good; a little is chance."],
   ["AdaECE", "The same with bins that hold equally many rows."],
-  ["NLL", "The mean of −log of the probability of the true class: the loss of training. It punishes confident errors most."],
+  ["NLL", "The mean of −log of the probability of the true class, which is the cross-entropy. " +
+    "It punishes confident errors most."],
   ["Brier", "The mean squared distance between probabilities and truth."],
   ["Intervals", "Of accuracies in the diagrams by Clopper and Pearson; of other numbers by resampling rows."],
   ["Temperature T", "Divides the logits. Above 1 it makes a model less sure."],
   ["Focal temperature", "Temperature, then the focal calibration map with γ. With γ = 0 it is temperature alone."],
 ];
 
-function footer(contents) {
-  return el("div", { class: "inside" }, el("h2", {}, "How to read this"),
-    el("dl", { class: "terms" }, TERMS.map(([term, meaning]) => el("div", {}, el("dt", {}, term), el("dd", {}, meaning)))),
-    el("p", { class: "soft small" }, `Made by focalcal ${contents.version}: ${contents.num_bins} bins, ${percent(contents.level, 0)} intervals, seed ${contents.seed}. ` +
-      "The explorer's rows are a random sample of the measured ones, drawn with the seed that it names. This file needs no network and sends nothing."));
+function footer({ version, num_bins: numBins, level, seed }) {
+  const terms = TERMS.map(([term, meaning]) => el("div", {}, el("dt", {}, term), el("dd", {}, meaning)));
+  return el("div", { class: "inside" }, el("h2", {}, "How to read this"), el("dl", { class: "terms" }, terms),
+    el("p", { class: "soft small" },
+      `Made by focalcal ${version}: ${numBins} bins, ${percent(level, 0)} intervals, seed ${seed}. `,
+      "The explorer's rows are a random sample of the measured ones, drawn with the seed that it names. ",
+      "This file needs no network and sends nothing."));
 }
 
 // ---- the page
 
-const TITLES = [["models", "Side by side"], ["verdict", "Verdict"], ["numbers", "Key numbers"], ["reliability", "Reliability"], ["explorer", "Explorer"],
-  ["landscape", "Landscape"], ["classes", "Classes"], ["risk", "Risk and coverage"], ["confusions", "Confident errors"], ["dynamics", "AdaFocal"]];
+const TITLES = {
+  models: "Side by side", verdict: "Verdict", numbers: "Key numbers", reliability: "Reliability", explorer: "Explorer",
+  landscape: "Landscape", classes: "Classes", risk: "Risk and coverage", confusions: "Confident errors",
+  dynamics: "AdaFocal",
+};
 
 function listSections() {
   const nav = document.getElementById("sections");
-  nav.replaceChildren(el("ul", {}, TITLES.filter(([id]) => document.getElementById(id)).map(([id, title]) => el("li", {}, el("a", { href: `#${id}` }, title)))));
+  const there = Object.entries(TITLES).filter(([id]) => document.getElementById(id));
+  nav.replaceChildren(el("ul", {}, there.map(([id, title]) => el("li", {}, el("a", { href: `#${id}` }, title)))));
   nav.hidden = false;
 }
 
@@ -944,7 +1047,8 @@ function modelSections(contents, index, sampleOf, state) {
 
 /** The button that changes between light and dark; until it is pressed the page follows the system. */
 function followTheme() {
-  const root = document.documentElement, button = document.getElementById("theme"), system = matchMedia("(prefers-color-scheme: dark)");
+  const root = document.documentElement, button = document.getElementById("theme");
+  const system = matchMedia("(prefers-color-scheme: dark)");
   const show = (theme) => {
     root.dataset.theme = theme;
     button.setAttribute("aria-pressed", String(theme === "dark"));
@@ -983,8 +1087,8 @@ function start() {
     if (!samples.has(index)) samples.set(index, readSample(contents.models[index].explorer));
     return samples.get(index);
   };
-  const nearest = contents.bin_counts.reduce((best, count) => Math.abs(count - contents.num_bins) < Math.abs(best - contents.num_bins) ? count : best);
-  const state = { scheme: "equal_width", numBins: nearest, explorerScheme: "equal_width", criterion: "ada_ece" };
+  const numBins = nearest(contents.bin_counts, contents.num_bins, (count) => count);
+  const state = { scheme: "equal_width", numBins, explorerScheme: "equal_width", criterion: "ada_ece" };
   const several = contents.models.length > 1, holder = el("div", { id: "model" });
   const show = (index) => {
     const made = modelSections(contents, index, sampleOf, state);
@@ -993,7 +1097,7 @@ function start() {
     drawAll();
     made.listen();
   };
-  main.replaceChildren(...(several ? [sideBySide(contents), modelSwitch(contents, 0, show)] : []), holder);
+  main.replaceChildren(...(several ? [sideBySide(contents), modelSwitch(contents, show)] : []), holder);
   document.getElementById("footer").replaceChildren(footer(contents));
   show(0);
   followTheme();

@@ -1,0 +1,158 @@
+"""The parts behind the commands: which rows are fitted and scored, methods by name, places to write to."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import numpy as np
+import pytest
+
+import focalcal as fc
+from focalcal.cli.checks import require_output
+from focalcal.cli.methods import METHODS, Wish, default_methods, methods_of, parameters, right_suffix
+from focalcal.cli.splits import Asked, divide, hold_out, only, shared_rows
+from focalcal.cli.tables import interval, number
+from focalcal.select import DEFAULT_METHODS
+from focalcal.streams import write_predictions
+from tests.cli.tools import call, halves, predictions
+
+# ---------------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
+def test_a_held_out_share_is_drawn_from_every_class_alike_and_by_the_seed(share):
+    table = predictions(1000)
+    fit, score = hold_out(table, share, seed=3)
+    assert score.num_rows == round(1000 * share)
+    assert fit.num_rows + score.num_rows == 1000
+    wanted = share * np.bincount(table.labels)
+    assert np.abs(np.bincount(score.labels, minlength=4) - wanted).max() <= 1
+    again, other = hold_out(table, share, seed=3)[1], hold_out(table, share, seed=4)[1]
+    np.testing.assert_array_equal(again.scores, score.scores)
+    assert not np.array_equal(other.scores, score.scores)
+
+
+def test_no_row_is_both_fitted_and_scored():
+    fit, score = hold_out(predictions(501), 0.5, seed=0)
+    assert shared_rows(fit, score) == 0
+    assert shared_rows(fit, fit) == fit.num_rows
+
+
+def test_a_share_of_too_few_rows_is_refused():
+    with pytest.raises(fc.InputError, match="too few rows"):
+        hold_out(predictions(3), 0.1, seed=0)
+
+
+def test_the_same_scores_with_another_label_are_another_row():
+    table = predictions()
+    other = predictions()
+    other.labels[:] = (other.labels + 1) % 4
+    assert shared_rows(table, other) == 0
+
+
+def test_rows_are_the_same_in_either_precision():
+    table = predictions()
+    wide = predictions().take(np.arange(400))
+    object.__setattr__(wide, "scores", wide.scores.astype(np.float64))
+    assert shared_rows(table, wide) == 400
+
+
+def test_validation_splits_of_other_names_are_found():
+    for name in ("validation", "valid", "dev"):
+        table = predictions(split=np.where(halves(400) == "val", name, "test"))
+        assert f"split {name} (200 rows)" in divide(table, None, Asked()).words
+
+
+def test_rows_of_one_split_can_be_held_out_from():
+    table = predictions(split=halves(400))
+    division = divide(table, None, Asked(split="val", holdout=0.5))
+    assert division.fit.num_rows == division.score.num_rows == 100
+    assert set(division.fit.split) == set(division.score.split) == {"val"}
+
+
+def test_a_file_of_one_split_is_taken_whole():
+    table = predictions(split=np.full(400, "anything"))
+    assert only(table, None).num_rows == 400
+
+
+# ---------------------------------------------------------------------- methods
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_short_name_and_the_suffix_of_its_file(name, tmp_path):
+    assert Wish.of(METHODS[name]).name == name
+    calibrator = Wish.of(name).make()
+    binary = calibrator.BINARY
+    calibrator.fit(predictions(classes=2 if binary else 4).scores, predictions(classes=2 if binary else 4).labels)
+    path = tmp_path / f"c{Wish(name).suffix}"
+    calibrator.save(path)
+    assert right_suffix("c.json", calibrator) == f"c{Wish(name).suffix}"
+    assert type(fc.load_calibrator(path)).__name__ == METHODS[name]
+    assert (parameters(calibrator) == "") == (name == "identity")
+
+
+def test_every_public_calibrator_has_a_short_name():
+    public = {name for name in fc.calibrators.__all__ if name not in ("Calibrator", "Compose", "FitReport")}
+    assert public - {"load_calibrator"} == set(METHODS.values())
+
+
+def test_the_names_of_the_default_methods_make_the_default_methods():
+    methods, left_out = default_methods(2, 100)
+    assert len(methods) == len(DEFAULT_METHODS)
+    assert left_out == {}
+    for name, calibrator in methods.items():
+        assert Wish.of(name).make().settings() == calibrator.settings()
+
+
+def test_aliases_and_spellings_are_understood():
+    assert [
+        str(Wish.of(text)) for text in ("ETS", "focal_temperature", " bbq ", "PlattScaling", "Temperature:ece")
+    ] == [
+        "ensemble-temperature",
+        "focal-temperature",
+        "bbq",
+        "platt",
+        "temperature:ece",
+    ]
+    for text in ("", "magic", "temperature:nll:line:more"):
+        with pytest.raises(fc.InputError, match="method"):
+            Wish.of(text)
+    with pytest.raises(fc.InputError, match="--methods"):
+        methods_of(" , ")
+
+
+# ---------------------------------------------------------------------- places and numbers
+
+
+def test_an_output_that_is_an_input_by_another_name_is_refused(tmp_path):
+    (tmp_path / "a.npz").touch()
+    os.symlink(tmp_path / "a.npz", tmp_path / "b.npz")
+    with pytest.raises(fc.InputError, match="cannot be written at the same time"):
+        require_output(str(tmp_path / "b.npz"), "--out", inputs=[str(tmp_path / "a.npz")])
+    require_output(str(tmp_path / "c.npz"), "--out", inputs=[str(tmp_path / "a.npz")])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_pipes_and_devices_are_no_place_for_an_output(tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(fc.InputError, match="neither a file nor a directory"):
+        require_output(str(tmp_path / "pipe.json"), "--out")
+    write_predictions(predictions(), tmp_path / "a.npz")
+    for command in (
+        ("calibrate", tmp_path / "a.npz", "--holdout", 0.5, "--out", tmp_path / "pipe.json"),
+        ("apply", tmp_path / "c.json", tmp_path / "a.npz", "--out", tmp_path / "pipe.json"),
+        ("report", tmp_path / "a.npz", "--out", tmp_path / "pipe.json"),
+    ):
+        fc.FocalCalibration(1.0).save(tmp_path / "c.json")
+        assert call(*command).code == 2
+        assert stat.S_ISFIFO(os.stat(tmp_path / "pipe.json").st_mode)
+
+
+def test_numbers_have_their_units():
+    assert number("accuracy", 0.9) == "90.00 %"
+    assert number("ece", -0.012, "+") == "-1.20 %"
+    assert number("nll", float("inf")) == "inf"
+    assert number("s99", None) == number("nll", float("nan")) == "-"
+    assert interval("nll", 0.1, 0.2) == "[0.1000, 0.2000]"
+    assert interval("ece", float("nan"), float("nan")) == interval("ece", None, None) == ""
