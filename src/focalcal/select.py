@@ -30,7 +30,7 @@ from focalcal.core.ranking import Array
 from focalcal.errors import FocalCalError, InputWarning
 from focalcal.metrics.read import read
 from focalcal.metrics.rows import Measured, Readable, Rows
-from focalcal.metrics.uncertainty import MEASURES, Metric, bootstrap, compare
+from focalcal.metrics.uncertainty import MEASURES, Metric, bootstrap, compare, usual_method
 
 Method: TypeAlias = "Calibrator | type[Calibrator] | str"
 Methods: TypeAlias = "Mapping[str, Method] | Sequence[Method] | Method"
@@ -573,7 +573,8 @@ class _Contest:
         row = replace(row, score=float(measured))
         if not (math.isfinite(measured) and math.isfinite(self._measure(raw))):  # a label has probability 0
             return row
-        interval = bootstrap(self._measure, rows, **self.certainty)
+        method = usual_method(MEASURES[self.criterion])
+        interval = bootstrap(self._measure, rows, method=method, **self.certainty)
         row = replace(row, low=interval.low, high=interval.high)
         if rows is raw:
             return row

@@ -170,10 +170,10 @@ def _intervals(
     for name, measure in measures.items():
         value, definition = _value(measure(rows), name)
         left_out = partial(_jackknife, measure, rows, seed)
-        raised = _is_raised_by_noise(measure)
-        taken: Method = method if method != "auto" else "basic" if raised else "bca"
-        low, high = _ends(value, np.concatenate(drawn[name]), left_out, level, taken)
-        if raised:  # errors are not negative
+        replicates = np.concatenate(drawn[name])
+        taken = usual_method(measure) if method == "auto" else method
+        low, high = _ends(value, replicates, left_out, level, taken)
+        if taken == "basic" and (replicates >= 0).all():  # mirrored, an error may seem negative
             low, high = max(low, 0.0), max(high, 0.0)
         found[name] = Interval(value, low, high, level, taken, num_resamples, definition)
     return found
@@ -256,8 +256,14 @@ def _require_options(num_resamples: int, level: float, method: str) -> None:
     require(method in known, "method", f"must be one of {', '.join(known)}", repr(method))
 
 
-def _is_raised_by_noise(measure: Metric) -> bool:
-    return getattr(measure, "func", measure) in _RAISED_BY_NOISE  # options make a measure a partial one
+def usual_method(measure: Metric) -> Method:
+    """The method that `"auto"` stands for.
+
+    >>> usual_method(calibration.ece), usual_method(score_measures.nll)
+    ('basic', 'bca')
+    """
+    plain = getattr(measure, "func", measure)  # options make a measure a partial one
+    return "basic" if plain in _RAISED_BY_NOISE else "bca"
 
 
 def _resolve(metric: str | Metric) -> tuple[Metric, str]:
@@ -339,17 +345,20 @@ def _ends(
 
 def _bca_tails(value: float, replicates: Array, left_out: Array, tails: Array) -> Array:
     r"""$\Phi(z_0 + (z_0 + z_\alpha) / (1 - a (z_0 + z_\alpha)))$ with bias $z_0$ and acceleration $a$."""
-    from scipy.special import ndtr, ndtri
-
     below = ((replicates < value).mean() + (replicates <= value).mean()) / 2
     edge = 1 / (len(replicates) + 1)
-    bias = ndtri(np.clip(below, edge, 1 - edge))
+    bias = _normal_quantile(np.clip(below, edge, 1 - edge))
     left_out = left_out[np.isfinite(left_out)]
     deviation = left_out.mean() - left_out
     spread = (deviation**2).sum() ** 1.5
     acceleration = (deviation**3).sum() / (6 * spread) if spread > 0 else 0.0
-    shifted = bias + ndtri(tails)
-    return np.asarray(ndtr(bias + shifted / (1 - acceleration * shifted)))
+    shifted = bias + _normal_quantile(tails)
+    return np.asarray(torch.special.ndtr(torch.from_numpy(bias + shifted / (1 - acceleration * shifted))))
+
+
+def _normal_quantile(level: Any) -> Array:
+    """By torch: importing scipy would take longer than the whole bootstrap."""
+    return np.asarray(torch.special.ndtri(torch.as_tensor(level, dtype=torch.float64)))
 
 
 def accuracy_bands(bins: Bins, level: float = 0.95) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import torch
 
 from focalcal.core.inputs import ArrayLike
 from focalcal.core.predictions import Kind
@@ -96,12 +97,11 @@ def _gap_by_chance(rows: Rows, level: float) -> float:
     The variance of its mean correctness is the sum of c (1 - c) / n^2. A bootstrap alone would be sure of its case
     after three rows that happen to be right.
     """
-    from scipy.special import ndtri
-
     confidence = rows.column("confidence").astype(np.float64)
     weight = np.ones(rows.num_rows) if rows.weight is None else rows.weight
     spread = np.sqrt((weight**2 * confidence * (1 - confidence)).sum()) / weight.sum()
-    return float(ndtri((1 + level) / 2) * spread)
+    quantile = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64))
+    return float(quantile * spread)
 
 
 def _direction(gap: Interval, by_chance: float, chance: ConsistencyBars | None) -> Direction:
