@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from focalcal.lab.demo import Demo
     from focalcal.report.contents import Number
 
+# What the table takes with every interval beside its value.
+_WIDE = 110
+
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for logits, calibrators and the report.")] = Path(
@@ -61,12 +64,12 @@ def _next_commands(found: Demo) -> list[str]:
 
 def _print(found: Demo, following: list[str]) -> None:
     console = standard_output()
-    console.print(_table(found))
+    console.print(_table(found, narrow=console.width < _WIDE))
     first, truest = found.rows[0], min(found.rows, key=lambda row: row.ece.value or 0)
     console.print(
         f"Trained with {first.loss}, the network is {found.verdicts[first.loss]}.\n"
         "The best temperature is what the logits would still have to be divided by: 1 for a truthful network, above 1 "
-        f"for one that is too sure. Most truthful here: {truest.loss}, {_after(truest.calibrator)}.\n"
+        f"for one that is too sure. Most truthful here: {truest.loss}, {truest.calibrator}.\n"
         "An interval says where the true value lies; chance only adds to a measured ECE, which may lie above its own.\n"
     )
     if found.report is None:
@@ -78,38 +81,32 @@ def _print(found: Demo, following: list[str]) -> None:
         console.print(f"  {line}", soft_wrap=True)
 
 
-def _table(found: Demo) -> Table:
-    rows = found.rows
+def _table(found: Demo, *, narrow: bool) -> Table:
+    """One row a network and calibrator; on a narrow terminal intervals stand under their values."""
     table = make_table(
-        "loss, then calibrator",
+        "loss, accuracy",
         "ECE, %",
         "AdaECE, %",
         "NLL",
-        "best temperature",
+        "best temp." if narrow else "best temperature",
         title="Noisy digits: 500 training images, 897 test images, 95 % intervals",
     )
-    for column in table.columns:
-        column.no_wrap = False  # narrow terminals show an interval under its value
-    for loss, versions in itertools.groupby(rows, key=lambda row: row.loss):
+    if narrow:
+        from rich import box
+
+        table.box, table.pad_edge, table.collapse_padding = box.HORIZONTALS, False, True
+    between = "\n" if narrow else " "
+    for loss, versions in itertools.groupby(found.rows, key=lambda row: row.loss):
         for place, row in enumerate(versions):
             if place == 0:
-                table.add_row(f"{loss}: accuracy {100 * (row.accuracy.value or 0):.1f} %", style="bold")
-            shown = (
-                _cell(row.ece, 100, 1),
-                _cell(row.ada_ece, 100, 1),
-                _cell(row.nll, 1, 3),
-                _cell(row.temperature, 1, 2),
-            )
-            table.add_row(f"  {_after(row.calibrator)}", *shown)
+                table.add_row(f"{loss}, {100 * (row.accuracy.value or 0):.1f} %", style="bold")
+            measured = ((row.ece, 100, 1), (row.ada_ece, 100, 1), (row.nll, 1, 3), (row.temperature, 1, 2))
+            table.add_row(f"  {row.calibrator}", *(between.join(_cell(*each)) for each in measured))
         table.add_section()
     return table
 
 
-def _after(calibrator: str) -> str:
-    return calibrator if calibrator == "as it is" else f"with {calibrator}"
-
-
-def _cell(number: Number, factor: float, digits: int) -> str:
-    """`15.9 [13.4, 18.2]`; the interval stays in one piece where the line is too short."""
+def _cell(number: Number, factor: float, digits: int) -> tuple[str, str]:
+    """A value and its interval: `15.9` and `[13.4, 18.2]`."""
     value, low, high = (f"{factor * (end or 0):.{digits}f}" for end in (number.value, number.low, number.high))
-    return f"{value} [{low},\u00a0{high}]"
+    return value, f"[{low}, {high}]"

@@ -742,7 +742,9 @@ function explorerSection({ explorer }, made, state) {
       el("div", {}, el("dt", {}, title), output, change))),
     made.spoken,
     el("p", { class: "soft small" },
-      `Computed here from ${whole(rows)} of ${whole(all)} measured rows, drawn with seed ${seed}.${reduced}`));
+      `Computed here from ${rows < all
+        ? `${whole(rows)} of ${whole(all)} measured rows, drawn with seed ${seed}`
+        : `all ${whole(all)} measured rows`}.${reduced}`));
   const figure = el("figure", {},
     el("figcaption", {}, el("h3", {}, "What the sample shows"), made.place), made.drawn.node,
     legend(["dot", "var(--accent)", "accuracy at these settings, larger with more rows"],
