@@ -23,6 +23,8 @@ def checked(table: Table, *, need_labels: bool) -> Table:
     name = table.name
     check_shape(name, table.scores.shape)
     if need_labels and table.labels is None:
+        if name.endswith(".npy"):
+            raise InputError(f"{name}: has no labels beside it. Name their file with --labels LABELS.npy.")
         raise InputError(f"{name}: has no labels; looked for labels and label. Name them with --labels KEY.")
     labels = None if table.labels is None else _checked_labels(table, table.labels)
     scores = check_scores(name, table.scores, table.kind, lambda row: f"row {row}")
