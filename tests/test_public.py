@@ -39,6 +39,9 @@ CONTRACT = {
     "evaluate",
     "bootstrap",
     "compare",
+    "plots",
+    "select_calibrator",
+    "load_calibrator",
 }
 METRICS = {
     "ece",
@@ -99,6 +102,14 @@ def test_every_measure_has_a_docstring_and_an_example_and_is_documented(name):
     assert thing.__doc__
     assert name[0].isupper() or ">>>" in thing.__doc__  # results are shown by the measure that gives them
     assert f"`{name}" in (ROOT / "docs/metrics.md").read_text()
+
+
+@pytest.mark.parametrize("name", fc.plots.__all__)
+def test_every_figure_has_a_docstring_and_an_example_and_is_documented(name):
+    assert ">>>" in getattr(fc.plots, name).__doc__
+    assert (
+        f"`{name}" in (ROOT / "docs/plots.md").read_text() or f"plots.{name}(" in (ROOT / "docs/plots.md").read_text()
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in fc.__all__ if not name.endswith("Error")])

@@ -21,8 +21,8 @@ from focalcal.streams.source import Source
 from focalcal.streams.table import Columns, Table
 
 _BUFFER = 1 << 20
-# Scores in a row group that is written: 16 MB of float32. Smaller groups of the file stay as they are.
-_GROUP_VALUES = 4 * BATCH_VALUES
+# Scores in a row group that is written, 64 MB of float32 at most; smaller groups of the file stay as they are.
+_GROUP_VALUES = 16 * BATCH_VALUES
 
 
 def pyarrow() -> Any:
@@ -313,12 +313,23 @@ def rewrite_parquet(file: ParquetFile, out: IO[bytes], to: Kind, calibrated: Cal
         options = new.options()
     with pa.parquet.ParquetWriter(out, schema, **options) as writer:
         for group in range(file.file.num_row_groups):
+            most = _rows_of_a_part(file.file.metadata.row_group(group).num_rows, width)
             held: list[Any] = []
-            for batch in file.batches(rows_per_batch(width), row_group=group):
+            for batch in file.batches(min(most, rows_per_batch(width)), row_group=group):
                 scores = calibrated(file.read_scores(batch))
                 held.append(new.batch(batch, scores, schema))
-                if sum(each.num_rows for each in held) * width >= _GROUP_VALUES:
+                if sum(each.num_rows for each in held) >= most:
                     writer.write_table(pa.concat_tables(held))
                     held = []
             if held:
                 writer.write_table(pa.concat_tables(held))
+
+
+def _rows_of_a_part(rows: int, width: int) -> int:
+    """The rows of the equal parts into which a row group is divided; one part if it is not too large.
+
+    >>> _rows_of_a_part(65_536, 100), _rows_of_a_part(1_000_000, 100)
+    (65536, 166667)
+    """
+    parts = max(1, -(-rows * width // _GROUP_VALUES))
+    return max(1, -(-rows // parts))
