@@ -63,8 +63,8 @@ def test_full_rows_give_what_the_library_measures(gamma: float, temperature: flo
 @pytest.mark.parametrize("spread", [0.4, 2.0, 5.0])
 def test_reduced_rows_give_what_all_classes_give_to_3e_4(num_classes: int, spread: float) -> None:
     table = many_classes(num_classes, spread)
-    explorer = explorer_of(table)
-    assert (explorer.width, explorer.groups) == (WIDTH, 2 * RANGES)
+    explorer = explorer_of(table, budget=80_000)  # no room for 400 rows of all classes
+    assert (explorer.width, explorer.groups, explorer.num_rows) == (WIDTH, 2 * RANGES, 400)
     sample = decode(explorer)
     for gamma, temperature in POINTS[::2]:
         here = measures_of(sample, *sample.at(temperature).columns(gamma), 15)
@@ -179,10 +179,10 @@ def test_rows_of_weight_zero_are_never_drawn() -> None:
 
 
 def test_form_depends_on_the_number_of_classes_and_on_the_room() -> None:
-    assert form_of(100, BUDGET) == (100, 0)
-    assert form_of(100, BUDGET // 4) == (WIDTH, RANGES)
-    assert form_of(10, 1000) == (10, 0)
-    assert form_of(129, 10**9) == (WIDTH, RANGES)
+    assert form_of(100, 1000, BUDGET) == (100, 0)
+    assert form_of(100, 10_000, BUDGET) == (WIDTH, RANGES)
+    assert form_of(100, 10_000, 4 * BUDGET) == (100, 0)
+    assert form_of(10, 10_000, 1000) == (10, 0)
 
 
 @pytest.mark.parametrize(("gamma", "temperature"), [(-1.0, 1.0), (0.0, 0.0), (float("nan"), 1.0), (0.0, -1.0)])

@@ -32,9 +32,8 @@ from focalcal.streams.table import Table
 # Rows of a model in the page at most, and bytes of all models together before base64 makes four of three.
 MAX_ROWS = 4000
 BUDGET = 420_000
-# Up to so many classes all logits are kept, if there is room for so many rows.
-FULL_CLASSES = 128
-FEWEST_FULL_ROWS = 500
+# All logits of a row are kept, if there is room for so many rows: more rows say more than the last digits of each.
+FEWEST_FULL_ROWS = 2000
 # The reduced form: logits that are kept, and ranges of the others, of two logits each.
 WIDTH = 16
 RANGES = 8
@@ -152,7 +151,7 @@ def explorer_of(
     >>> explorer_of(table).num_rows
     2
     """
-    width, ranges = form_of(table.num_classes, budget)
+    width, ranges = form_of(table.num_classes, table.num_rows, budget)
     at_most = min(MAX_ROWS, budget // _bytes_of_row(width, ranges))
     sample = sample_of(some_rows(table, at_most, seed), width=width, ranges=ranges)
     return Explorer(
@@ -174,16 +173,14 @@ def explorer_of(
     )
 
 
-def form_of(num_classes: int, budget: int) -> tuple[int, int]:
+def form_of(num_classes: int, num_rows: int, budget: int) -> tuple[int, int]:
     """How many logits of a row are kept, and in how many ranges the others go: none, if all are kept.
 
-    >>> form_of(10, BUDGET), form_of(1000, BUDGET)
-    ((10, 0), (16, 8))
+    >>> form_of(10, 5000, BUDGET), form_of(100, 5000, BUDGET), form_of(100, 500, BUDGET)
+    ((10, 0), (16, 8), (100, 0))
     """
-    room = budget // _bytes_of_row(num_classes, 0) >= FEWEST_FULL_ROWS
-    if num_classes <= WIDTH + 2 * RANGES or (num_classes <= FULL_CLASSES and room):
-        return num_classes, 0
-    return WIDTH, RANGES
+    room = budget // _bytes_of_row(num_classes, 0) >= min(num_rows, FEWEST_FULL_ROWS)
+    return (num_classes, 0) if room or num_classes <= WIDTH + 2 * RANGES else (WIDTH, RANGES)
 
 
 def _bytes_of_row(width: int, ranges: int) -> int:
