@@ -98,7 +98,7 @@ def calibrate(
     ] = None,
     num_bins: options.NumBins = 15,
     level: options.Level = 0.95,
-    resamples: options.Resamples = 1000,
+    resamples: options.Resamples = None,
     seed: options.Seed = 0,
     split: options.Split = None,
     *,
@@ -118,6 +118,7 @@ def calibrate(
         from focalcal.cli import results, tables
         from focalcal.cli.methods import Wish, parameters
         from focalcal.cli.splits import Asked, divide, same_files
+        from focalcal.metrics.uncertainty import usual_resamples
         from focalcal.streams import read_predictions
 
     score_files, fit_files = files or [], fit or []
@@ -130,7 +131,6 @@ def calibrate(
     for each, option in ((place, "--out"), (onnx, "--onnx")):
         if each is not None:
             require_output(each, option, inputs=[*score_files, *fit_files])
-    how = tables.How(num_bins, level, resamples, seed)
     asked = Asked(split, fit_split, score_split, holdout, seed, allow_same_data)
     before: Assessed | None = None
     after: Assessed | None = None
@@ -139,16 +139,16 @@ def calibrate(
         table = read_predictions(score_files, columns, progress=advance) if score_files else None
         fit_table = read_predictions(fit_files, columns, progress=advance) if fit_files else None
         rows = divide(table, fit_table, asked, same_file=same_files(fit_files, score_files))
-        advance(1, 4, f"fitting {wish}")
+        measured = rows.score or rows.fit
+        how = tables.How(num_bins, level, resamples or usual_resamples(measured.num_rows), seed)
+        advance(0, 1, f"fitting {wish}")
         _fit(calibrator, rows)
         if rows.score is not None:
-            advance(2, 4, "measuring before")
-            raw = tables.assess_table(rows.score, how)
-            advance(3, 4, "measuring after")
-            calibrated = tables.assess_table(rows.score, how, calibrator)
+            raw = tables.assess_table(rows.score, how, advance, "measuring before")
+            calibrated = tables.assess_table(rows.score, how, advance, "measuring after", calibrator)
             changes = tables.differences(raw, calibrated, how)
             before, after = tables.assessed(raw), tables.assessed(calibrated)
-        advance(4, 4, "writing")
+        advance(1, 1, "writing")
         if onnx is not None:
             calibrator.to_onnx(onnx)  # first, because it may fail
         calibrator.save(place)
@@ -164,7 +164,7 @@ def calibrate(
         fit=results.Fit(str(wish), calibrator.settings(), parameters(calibrator), **report.to_dict()),
         num_bins=num_bins,
         level=level,
-        num_resamples=resamples,
+        num_resamples=how.num_resamples,
         seed=seed,
         before=before,
         after=after,

@@ -10,13 +10,16 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+# Moves the bar: `advance(done, total, what)`.
+Advance: TypeAlias = "Callable[[int, int, str], None]"
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the one-line answer only, and no progress.")]
@@ -64,7 +67,7 @@ def plain(value: Any) -> Any:
 
 
 @contextmanager
-def progress(*, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+def progress(*, quiet: bool = False) -> Iterator[Advance]:
     """A function `advance(done, total, what)` that moves a bar on standard error; it does nothing on a pipe.
 
     >>> with progress() as advance:

@@ -27,7 +27,7 @@ def evaluate(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     level: options.Level = 0.95,
-    resamples: options.Resamples = 1000,
+    resamples: options.Resamples = None,
     seed: options.Seed = 0,
     split: options.Split = None,
     *,
@@ -47,22 +47,21 @@ def evaluate(
         from focalcal.cli import results, tables
         from focalcal.cli.methods import load, require_classes
         from focalcal.cli.splits import only
+        from focalcal.metrics.uncertainty import usual_resamples
         from focalcal.streams import read_predictions
 
     loaded = None if calibrator is None else load(calibrator)
-    how = tables.How(num_bins, level, resamples, seed)
     with progress(quiet=quiet) as advance:
         table = read_predictions(files, columns, progress=advance)
         used = only(table, split)
         name = next(iter(used.splits()), None)
         if loaded is not None and calibrator is not None:
             require_classes(loaded, calibrator, used.num_classes, used.name)
-        advance(1, 3, "measuring")
-        before = tables.assess_table(used, how)
+        how = tables.How(num_bins, level, resamples or usual_resamples(used.num_rows), seed)
+        before = tables.assess_table(used, how, advance, "measuring")
         after, changes = None, []
         if loaded is not None:
-            advance(2, 3, "measuring after the calibrator")
-            after = tables.assess_table(used, how, loaded)
+            after = tables.assess_table(used, how, advance, "measuring after the calibrator", loaded)
             changes = tables.differences(before, after, how)
     result = results.EvaluateResult(
         files=files,
@@ -73,7 +72,7 @@ def evaluate(
         weighted=used.weights is not None,
         num_bins=num_bins,
         level=level,
-        num_resamples=resamples,
+        num_resamples=how.num_resamples,
         seed=seed,
         before=tables.assessed(before),
         calibrator=calibrator,

@@ -98,8 +98,14 @@ Level = Annotated[
     typer.Option("--level", help="How often an interval covers the truth.", rich_help_panel=_CERTAINTY),
 ]
 Resamples = Annotated[
-    int,
-    typer.Option("--resamples", min=100, help="Bootstrap resamples of an interval.", rich_help_panel=_CERTAINTY),
+    int | None,
+    typer.Option(
+        "--resamples",
+        min=100,
+        help="Bootstrap resamples of an interval; 1,000, down to 200 where there are many rows.",
+        show_default=False,
+        rich_help_panel=_CERTAINTY,
+    ),
 ]
 Seed = Annotated[
     int,

@@ -11,12 +11,10 @@ import typer
 
 from focalcal.cli import options
 from focalcal.cli.checks import plain_warnings, quick_imports, require_output, require_place
-from focalcal.cli.console import JsonOption, QuietOption, print_json, progress, standard_output
+from focalcal.cli.console import Advance, JsonOption, QuietOption, print_json, progress, standard_output
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from focalcal.calibrators import Calibrator
     from focalcal.cli.results import ReportedModel, ReportResult
     from focalcal.cli.splits import Asked, Division
@@ -92,7 +90,7 @@ def report(
     allow_same_data: options.AllowSameData = False,
     num_bins: options.NumBins = 15,
     level: options.Level = 0.95,
-    resamples: options.Resamples = 1000,
+    resamples: options.Resamples = None,
     seed: options.Seed = 0,
     split: options.Split = None,
     *,
@@ -204,7 +202,7 @@ def _division(
     columns: Columns,
     asked: Asked,
     fits: bool,
-    advance: Callable[[int, int, str], None],
+    advance: Advance,
 ) -> Division:
     """The rows of a model: divided as asked, or by half where nothing was said."""
     from dataclasses import replace
@@ -237,9 +235,7 @@ def _suited(ready: dict[str, Calibrator], rows: Division) -> dict[str, Calibrato
     return dict(zip(_names(list(ready)), ready.values(), strict=True)) if ready else {}
 
 
-def _draw(
-    contents: Contents, folder: str, formats: Sequence[str], advance: Callable[[int, int, str], None]
-) -> list[str]:
+def _draw(contents: Contents, folder: str, formats: Sequence[str], advance: Advance) -> list[str]:
     from focalcal.report.plots import save_figures
 
     advance(0, 1, "drawing figures")

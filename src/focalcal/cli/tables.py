@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from focalcal.cli.console import make_table
+from focalcal.cli.console import Advance, make_table
 from focalcal.cli.results import Assessed, Difference, Measure
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
     from focalcal.report.assess import Assessment
     from focalcal.streams import Table
+
 
 # What the tables show, and under which names; the other measures are in the JSON.
 _SHOWN = {
@@ -50,8 +51,10 @@ class How:
     seed: int
 
 
-def assess_table(table: Table, how: How, calibrator: Calibrator | None = None) -> Assessment:
-    """The assessment of a table's rows, as they are or calibrated."""
+def assess_table(
+    table: Table, how: How, advance: Advance, what: str, calibrator: Calibrator | None = None
+) -> Assessment:
+    """The assessment of a table's rows, as they are or calibrated; `advance` shows how far it is."""
     from focalcal.report.assess import assess
 
     if calibrator is not None:
@@ -59,7 +62,14 @@ def assess_table(table: Table, how: How, calibrator: Calibrator | None = None) -
 
         table = calibrated(table, calibrator)
     assert table.labels is not None
-    return assess(table.scores, table.labels, kind=table.kind, sample_weight=table.weights, **asdict(how))
+    return assess(
+        table.scores,
+        table.labels,
+        kind=table.kind,
+        sample_weight=table.weights,
+        **asdict(how),
+        progress=lambda done, total: advance(done, total, what),
+    )
 
 
 def assessed(assessment: Assessment) -> Assessed:

@@ -135,11 +135,12 @@ def bootstrap_each(
     target: Target = "top_label",
     sample_weight: ArrayLike | None = None,
     ignore_index: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Interval]:
     """Bootstrap intervals of several measures from the same resamples, which are drawn only once.
 
     where `metrics` are names, or functions of rows by names of your own; everything else is as in `bootstrap`, and so
-    are the intervals.
+    are the intervals. `progress(done, num_resamples)` is called now and then.
 
     >>> found = bootstrap_each(["accuracy", "nll"], [[2.0, 0.0]] * 50, [0] * 40 + [1] * 10)
     >>> found["accuracy"] == bootstrap("accuracy", [[2.0, 0.0]] * 50, [0] * 40 + [1] * 10)
@@ -149,7 +150,8 @@ def bootstrap_each(
     measures = {name: _resolve(metric)[0] for name, metric in named.items()}
     require(len(measures) > 0, "metrics", "must name at least one measure", "none")
     reading = (kind, target, sample_weight, ignore_index)
-    return _intervals(measures, _rows_for(None, scores, labels, *reading), num_resamples, level, method, seed)
+    rows = _rows_for(None, scores, labels, *reading)
+    return _intervals(measures, rows, num_resamples, level, method, seed, progress)
 
 
 def _intervals(
@@ -159,20 +161,24 @@ def _intervals(
     level: float,
     method: Method,
     seed: int,
+    progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Interval]:
     _require_options(num_resamples, level, method)
     rows = rows.in_order() if isinstance(rows, Rows) else rows
+    measured = {name: _value(measure(rows), name) for name, measure in measures.items()}
     drawn: dict[str, list[Array]] = {name: [] for name in measures}
     for part in _resamples(rows, num_resamples, seed):
         for name, measure in measures.items():
             drawn[name].append(measure(part))
+        if progress is not None:
+            progress(sum(map(len, drawn[name])), num_resamples)
+    methods = {name: usual_method(measure) if method == "auto" else method for name, measure in measures.items()}
+    left_out = _jackknife({name: measures[name] for name, taken in methods.items() if taken == "bca"}, rows, seed)
     found = {}
-    for name, measure in measures.items():
-        value, definition = _value(measure(rows), name)
-        left_out = partial(_jackknife, measure, rows, seed)
+    for name, taken in methods.items():
+        value, definition = measured[name]
         replicates = np.concatenate(drawn[name])
-        taken = usual_method(measure) if method == "auto" else method
-        low, high = _ends(value, replicates, left_out, level, taken)
+        low, high = _ends(value, replicates, left_out.get(name), level, taken)
         if taken == "basic" and (replicates >= 0).all():  # mirrored, an error may seem negative
             low, high = max(low, 0.0), max(high, 0.0)
         found[name] = Interval(value, low, high, level, taken, num_resamples, definition)
@@ -236,11 +242,10 @@ def compare(
     replicates = np.concatenate([np.asarray(difference(part)) for part in pair])
     (of_a, definition), (of_b, _) = _value(measure(first, **options), name), _value(measure(second, **options), name)
 
-    def left_out() -> Array:
-        measured = partial(measure, **options)
-        return np.asarray(_jackknife(measured, first, seed) - _jackknife(measured, second, seed))
-
-    method = "bca" if method == "auto" else method  # noise raises both, and cancels in the difference
+    left_out = None
+    if method in ("auto", "bca"):  # noise raises both values, and cancels in the difference: BCa serves every measure
+        method, measured = "bca", {name: partial(measure, **options)}
+        left_out = _jackknife(measured, first, seed)[name] - _jackknife(measured, second, seed)[name]
     low, high = _ends(of_a - of_b, replicates, left_out, level, method)
     beyond = min(int((replicates <= 0).sum()), int((replicates >= 0).sum()))
     p_value = min(1.0, 2 * (beyond + 1) / (num_resamples + 1))
@@ -254,6 +259,15 @@ def _require_options(num_resamples: int, level: float, method: str) -> None:
     require(0 < level < 1, "level", "must lie between 0 and 1", level)
     known = get_args(Method)
     require(method in known, "method", f"must be one of {', '.join(known)}", repr(method))
+
+
+def usual_resamples(num_rows: int) -> int:
+    """A thousand resamples, fewer where rows are so many that intervals are narrow and each resample takes long.
+
+    >>> usual_resamples(10_000), usual_resamples(50_000), usual_resamples(1_000_000)
+    (1000, 400, 200)
+    """
+    return min(1000, max(200, 20_000_000 // num_rows))
 
 
 def usual_method(measure: Metric) -> Method:
@@ -313,30 +327,31 @@ def _resamples(rows: Rows | ClassRows, num_resamples: int, seed: int) -> Iterato
         yield rows.resampled(times)
 
 
-def _jackknife(measure: Metric, rows: Rows | ClassRows, seed: int) -> Array:
-    """The measure without each of many groups of rows."""
+def _jackknife(measures: Mapping[str, Metric], rows: Rows | ClassRows, seed: int) -> dict[str, Array]:
+    """The measures without each of many groups of rows."""
+    if not measures:
+        return {}
     n = rows.num_rows
     groups = min(n, _JACKKNIFE_GROUPS)
     group = np.random.default_rng(seed + 1).permutation(n) % groups
-    values = []
+    values: dict[str, list[Array]] = {name: [] for name in measures}
     for start in range(0, groups, max(1, _HELD // n)):
         some = np.arange(start, min(groups, start + max(1, _HELD // n)))
         left_out = rows.resampled((group[None, :] != some[:, None]).astype(np.int64))
         left_out.draws = 1
-        values.append(measure(left_out))
-    return np.concatenate(values)
+        for name, measure in measures.items():
+            values[name].append(measure(left_out))
+    return {name: np.concatenate(parts) for name, parts in values.items()}
 
 
-def _ends(
-    value: float, replicates: Array, left_out: Callable[[], Array], level: float, method: Method
-) -> tuple[float, float]:
+def _ends(value: float, replicates: Array, left_out: Array | None, level: float, method: Method) -> tuple[float, float]:
     """The ends of the interval: quantiles of the replicates, at other levels for BCa, mirrored for basic."""
     finite = replicates[np.isfinite(replicates)]
     if not len(finite) or not np.isfinite(value):
         return float("nan"), float("nan")
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
-    if method == "bca" and finite.min() < finite.max():
-        tails = _bca_tails(value, finite, left_out(), tails)
+    if left_out is not None and finite.min() < finite.max():
+        tails = _bca_tails(value, finite, left_out, tails)
     low, high = (float(end) for end in np.quantile(finite, tails))
     if method == "basic":
         return 2 * value - high, 2 * value - low

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -51,6 +52,7 @@ def assess(
     num_resamples: int = 1000,
     seed: int = 0,
     classwise: bool = True,
+    progress: Callable[[int, int], object] | None = None,
 ) -> Assessment:
     """Measure predictions and put the result into words.
 
@@ -74,7 +76,7 @@ def assess(
         "ece": partial(ece, num_bins=num_bins),
         "ada_ece": partial(ada_ece, num_bins=min(num_bins, rows.num_rows)),
     }
-    intervals = bootstrap_each(measures, rows, num_resamples=num_resamples, level=level, seed=seed)
+    intervals = bootstrap_each(measures, rows, num_resamples=num_resamples, level=level, seed=seed, progress=progress)
     chance = None if rows.weight is not None else consistency_bars(rows, num_bins=num_bins, level=level, seed=seed)
     direction = _direction(intervals["gap"], _gap_by_chance(rows, level), chance)
     verdict = _verdict(direction, intervals["gap"], intervals["ece"], chance, rows.num_rows)

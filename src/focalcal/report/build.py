@@ -14,6 +14,7 @@ from focalcal.calibrators.focal import FocalTemperatureScaling
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.core.inputs import require
 from focalcal.errors import FocalCalError
+from focalcal.metrics.uncertainty import usual_resamples
 from focalcal.report import facts, sample
 from focalcal.report.contents import Contents, Dynamics, Explorer, Landscape, Model, Version
 from focalcal.report.landscape import landscapes
@@ -67,7 +68,7 @@ def build_contents(
     title: str = TITLE,
     num_bins: int = 15,
     level: float = 0.95,
-    num_resamples: int = 1000,
+    num_resamples: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Contents:
@@ -85,7 +86,8 @@ def build_contents(
     'as it is'
     """
     require(len(models) >= 1, "models", "must be at least one", 0)
-    how = Measuring(num_bins, level, num_resamples, seed)
+    resamples = num_resamples or usual_resamples(max(model.score.num_rows for model in models))
+    how = Measuring(num_bins, level, resamples, seed)
     templates = default_methods(num_bins) if methods is None else methods
     steps = _Steps(models, len(templates), progress)
     page = _Page.of(models, len(templates))
