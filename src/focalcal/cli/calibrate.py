@@ -11,7 +11,7 @@ import typer
 
 from focalcal.cli import options
 from focalcal.cli.checks import plain_warnings, quick_imports, require_output
-from focalcal.cli.console import JsonOption, QuietOption, print_json, progress, standard_output
+from focalcal.cli.console import JsonOption, QuietOption, print_json, program, progress, standard_output
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -205,10 +205,10 @@ def _fit(calibrator: Calibrator, rows: Division) -> None:
 def _apply_command(calibrator: str, files: list[str], columns: Columns) -> str:
     """The command that applies the calibrator to the files at hand; it works as it stands."""
     if "-" in files:
-        return shlex.join(["focalcal", "apply", calibrator, "FILE", "--out", "OUT"])
+        return shlex.join([program(), "apply", calibrator, "FILE", "--out", "OUT"])
     if len(files) == 2 and all(file.endswith(".npy") for file in files):
         files = files[:1]  # the other one has the labels
-    words = ["focalcal", "apply", calibrator, *files]
+    words = [program(), "apply", calibrator, *files]
     words += ["--scores", columns.scores] if columns.scores else []
     words += ["--kind", columns.kind] if columns.kind else []
     return shlex.join([*words, "--out", _calibrated_name(files)])

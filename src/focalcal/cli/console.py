@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -34,6 +36,12 @@ def standard_output() -> Console:
 
     width = None if sys.stdout.isatty() else _WIDTH_ON_A_PIPE
     return Console(width=width, highlight=False, emoji=False, markup=False, soft_wrap=not sys.stdout.isatty())
+
+
+def program() -> str:
+    """What to type for this command: its name where the shell finds it, else the path that was typed."""
+    script = Path(sys.argv[0])
+    return "focalcal" if shutil.which("focalcal") == str(script.absolute()) else str(script)
 
 
 def make_table(*headings: str, title: str | None = None) -> Table:

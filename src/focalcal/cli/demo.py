@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 import shlex
-import shutil
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli.console import JsonOption, QuietOption, make_table, print_json, progress, standard_output
+from focalcal.cli.console import JsonOption, QuietOption, make_table, print_json, program, progress, standard_output
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,14 +49,12 @@ def demo(
 
 def _next_commands(found: Demo) -> list[str]:
     """Three commands that work as printed, wherever the console script lies."""
-    script = Path(sys.argv[0])
-    program = "focalcal" if shutil.which("focalcal") == str(script.absolute()) else str(script)
     logits, fitted = f"{found.folder}/cross-entropy.npz", f"{found.folder}/cross-entropy.temperature.json"
     own = f"{found.folder}/my-calibrator.json"
     return [
-        shlex.join([program, "evaluate", logits, "--calibrator", fitted]),
-        shlex.join([program, "compare", logits, "--split", "val"]),
-        shlex.join([program, "calibrate", logits, "--method", "focal-temperature", "--out", own]),
+        shlex.join([program(), "evaluate", logits, "--calibrator", fitted]),
+        shlex.join([program(), "compare", logits, "--split", "val"]),
+        shlex.join([program(), "calibrate", logits, "--method", "focal-temperature", "--out", own]),
     ]
 
 
