@@ -343,7 +343,7 @@ def _text(make: _Maker) -> None:
     text("text_after_a_quote", begin + '0,"1"x,2\n', "cannot be read")
     text("negative_weight", "label,weight,logit_0,logit_1\n0,-1,1,2\n", "not negative")
     text("word_for_a_weight", "label,weight,logit_0,logit_1\n0,much,1,2\n", "column weight: 'much'")
-    text("missing_prefix", begin + "0,1,2\n", "none that begins with it", scores="score_")
+    text("missing_prefix", begin + "0,1,2\n", "none whose name begins with it", scores="score_")
     text("is_parquet", b"PAR1" + bytes(20), "looks like parquet")
     text("probs_rounded", "label,prob_0,prob_1\n0,0.33,0.66\n", "save more digits")
     make.content("tsv_with_commas", ".tsv", begin + "0,1,2\n", "no columns logit_*")

@@ -234,6 +234,12 @@ def test_columns_of_other_names_are_read(tmp_path):
     assert table.class_names == ("a", "b")
 
 
+def test_columns_that_are_a_prefix_and_a_number_are_scores(tmp_path):
+    table = read_text(tmp_path, "l1,l0,y,last\n1.5,0.5,1,9\n2.5,0.25,0,9\n", scores="l", kind="logits", labels="y")
+    assert table.scores.tolist() == [[0.5, 1.5], [0.25, 2.5]]
+    assert table.class_names is None
+
+
 def test_minus_infinity_is_the_logarithm_of_nothing(tmp_path):
     assert read_text(tmp_path, "label,log_prob_0,log_prob_1\n0,0,-inf\n").scores.tolist() == [[0.0, -np.inf]]
 

@@ -140,11 +140,12 @@ def find_score_columns(name: str, there: Sequence[str], columns: Columns) -> Sco
         prefix = columns.scores
         if prefix in there:
             return ScoreColumns((prefix,), kind_of(name, prefix, columns), single=True)
-        pattern = re.compile(re.escape(prefix) + (r"(.*)()" if prefix[-1:] in "_.:" else _CLASS), re.DOTALL)
-        found = _classes(there, pattern)
+        endings = (r"(.*)()",) if prefix[-1:] in "_.:" else (_CLASS, r"(\d+)()")  # score_cat; score_0, score0
+        tried = (_classes(there, re.compile(re.escape(prefix) + ending, re.DOTALL)) for ending in endings)
+        found = next(filter(None, tried), {})
         if not found:
             raise InputError(
-                f"{name}: has no column {prefix} and none that begins with it; it has {listed(there)}. "
+                f"{name}: has no column {prefix} and none whose name begins with it; it has {listed(there)}. "
                 "Name the column, or what the columns' names begin with, with --scores."
             )
         return _in_order(name, found, kind_of(name, prefix, columns))
