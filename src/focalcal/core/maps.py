@@ -31,7 +31,7 @@ from focalcal.core.inputs import (
     to_classes,
     to_tensor,
 )
-from focalcal.core.rows import all_log_odds
+from focalcal.core.rows import all_log_odds, log_odds
 from focalcal.core.solve import solve_increasing
 from focalcal.errors import InputError
 
@@ -64,7 +64,15 @@ def focal_log_probs(logits: Tensor, gamma: Tensor) -> Tensor:
     >>> focal_log_probs(torch.tensor([[0.0, 0.0]], dtype=torch.float64), torch.tensor(3.0)).exp()
     tensor([[0.5000, 0.5000]], dtype=torch.float64)
     """
-    return torch.log_softmax(log_h(all_log_odds(logits), gamma)[0], -1)
+    logits = logits.to(wide_dtype(logits.device))
+    top = logits.argmax(-1, keepdim=True)
+    log_v = torch.log_softmax(logits, -1)
+    # Every class but the first has at most 1/2, so 1 - v does not cancel; the first goes by its log-odds.
+    v = torch.exp(log_v).scatter(-1, top, 0.0)
+    r = v * log_v.clamp_min(_LOG_ZERO) / (v - 1)
+    log_h_of_others = log_v - gamma * torch.log1p(-v) - torch.log1p(gamma * r)
+    log_h_of_top, _ = log_h(log_odds(logits, top.squeeze(-1)), gamma)
+    return torch.log_softmax(log_h_of_others.scatter(-1, top, log_h_of_top), -1)
 
 
 def focal_map(probs: ArrayLike, gamma: float | Tensor, *, dim: int = -1, binary: bool = False) -> Any:
