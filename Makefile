@@ -54,6 +54,7 @@ bench: $(VENV)/bench.stamp  ## Run the benchmarks; results go to benchmarks/resu
 	$(BIN)/python benchmarks/calibrators.py
 	$(BIN)/python benchmarks/post_hoc.py
 	$(BIN)/python benchmarks/cli.py
+	$(BIN)/python benchmarks/lab.py
 
 clean:  ## Remove the environment and all caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

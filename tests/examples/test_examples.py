@@ -37,5 +37,17 @@ def test_calibrated_scikit_learn_models_have_better_probabilities(capsys):
     assert "best for GaussianNB: " in capsys.readouterr().out
 
 
+# Lightning's advice for a tiny run on a CPU, and torch's of Lightning's own calls
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*LeafSpec.*")
+def test_adafocal_in_a_lightning_module_updates_every_epoch(capsys):
+    loss = load("lightning_adafocal").main(epochs=2)
+    assert loss.history["gamma"].shape == (2, 15)
+    assert "ECE on test images" in capsys.readouterr().out
+
+
 def test_no_example_is_left_out():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"adafocal_loop", "calibrated_sklearn"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {
+        "adafocal_loop",
+        "calibrated_sklearn",
+        "lightning_adafocal",
+    }

@@ -42,6 +42,13 @@ def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
     write_atomically(path, save(arrays, {_KEY: json.dumps(document, allow_nan=False)}))
 
 
+def file_suffix(calibrator: Calibrator) -> str:
+    """Of the file that a fitted calibrator is saved in: `.safetensors` if it has arrays, else `.json`."""
+    arrays: dict[str, Tensor] = {}
+    _describe(calibrator, "", arrays)
+    return ".safetensors" if arrays else ".json"
+
+
 def load_calibrator(path: str | Path) -> Calibrator:
     """Read a calibrator that `save` wrote.
 

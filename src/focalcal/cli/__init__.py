@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from focalcal import __version__
-from focalcal.cli import apply, calibrate, claims, compare, demo, evaluate, report
+from focalcal.cli import apply, calibrate, claims, compare, demo, evaluate, lab, report
 from focalcal.errors import FileFormatError, FocalCalError, InputError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command("apply")(apply.apply)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("claims")(claims.claims)
+app.add_typer(lab.app, name="lab")
 
 
 def _print_version(wanted: bool) -> None:

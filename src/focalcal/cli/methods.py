@@ -7,31 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from focalcal.core.names import METHODS, file_suffix, method_name
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
 
-# Short names and the classes that they mean; a class's own name is understood, too.
-METHODS = {
-    "identity": "Identity",
-    "temperature": "TemperatureScaling",
-    "focal": "FocalCalibration",
-    "focal-temperature": "FocalTemperatureScaling",
-    "ensemble-temperature": "EnsembleTemperatureScaling",
-    "spline": "SplineCalibration",
-    "vector": "VectorScaling",
-    "matrix": "MatrixScaling",
-    "dirichlet": "DirichletCalibration",
-    "platt": "PlattScaling",
-    "beta": "BetaCalibration",
-    "histogram": "HistogramBinning",
-    "isotonic": "IsotonicCalibration",
-    "bbq": "BayesianBinning",
-}
-_ALIASES = {"ets": "ensemble-temperature", "focal-calibration": "focal", "bayesian-binning": "bbq"}
-# Those whose fitted values are a few numbers; all others have arrays.
-_NUMBERS = ("identity", "temperature", "focal", "focal-temperature", "platt", "beta")
 _SYMBOLS = {"temperature_": "T", "gamma_": "γ"}
 
 
@@ -54,12 +35,9 @@ class Wish:
         Wish(name='temperature', criterion='ada_ece', search=None)
         """
         given, *more = (part.strip() for part in text.split(":"))
-        classes = {kind.lower(): name for name, kind in METHODS.items()}
-        plain = given.lower().replace("_", "-")
-        name = _ALIASES.get(plain, classes.get(plain, plain))
-        if name not in METHODS or len(more) > 2:
-            raise InputError(f"method: must be one of {', '.join(METHODS)}; got {text.strip()!r}.")
-        return Wish(name, *more)
+        if len(more) > 2:
+            raise InputError(f"method: must be NAME, NAME:CRITERION or NAME:CRITERION:SEARCH; got {text.strip()!r}.")
+        return Wish(method_name(given), *more)
 
     def __str__(self) -> str:
         return ":".join(part for part in (self.name, self.criterion, self.search) if part)
@@ -67,7 +45,7 @@ class Wish:
     @property
     def suffix(self) -> str:
         """Of the file that such a calibrator is saved in."""
-        return ".json" if self.name in _NUMBERS else ".safetensors"
+        return file_suffix(self.name)
 
     def make(self, *, gamma: float | None = None, loss_gamma: float | None = None) -> Calibrator:
         """The calibrator, not fitted yet; an option that is not one of this method's is refused."""
@@ -156,8 +134,7 @@ def right_suffix(path: str, calibrator: Calibrator) -> str:
     """
     kinds = (".json", ".safetensors")
     given = Path(path)
-    numbers = short_name(calibrator) in _NUMBERS
-    return str(given.with_suffix(kinds[not numbers])) if given.suffix.lower() in kinds else path
+    return str(given.with_suffix(file_suffix(short_name(calibrator)))) if given.suffix.lower() in kinds else path
 
 
 def default_methods(num_classes: int, num_rows: int) -> tuple[dict[str, Calibrator], dict[str, str]]:

@@ -225,6 +225,9 @@ class ReportResult:
 def result_types() -> dict[str, type]:
     """The results of all commands by the commands' names."""
     from focalcal.cli.claims import ClaimsResult
+    from focalcal.cli.lab import LabDryRunResult, LabRunResult
+    from focalcal.cli.lab_list import LabListResult
+    from focalcal.cli.lab_table import LabTableResult
     from focalcal.lab.demo import Demo
 
     return {
@@ -235,6 +238,10 @@ def result_types() -> dict[str, type]:
         "compare": CompareResult,
         "report": ReportResult,
         "claims": ClaimsResult,
+        "lab-list": LabListResult,
+        "lab-run": LabRunResult,
+        "lab-dry-run": LabDryRunResult,
+        "lab-table": LabTableResult,
     }
 
 

@@ -100,6 +100,8 @@ def require_finite(values: Tensor, argument: str) -> None:
     """Refuse NaN and infinities, naming the first place."""
     if not may_read_values():
         return
+    if values.is_floating_point() and torch.isfinite(values.sum()):  # cheaper than looking at each, and usual
+        return
     bad = ~torch.isfinite(values)
     if bad.any():
         place = tuple(bad.nonzero()[0].tolist())

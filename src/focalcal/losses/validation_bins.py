@@ -13,7 +13,7 @@ from focalcal.core.binning import Bins, bin_predictions, equal_width_edges
 from focalcal.core.focal import lookup, wide_dtype
 from focalcal.core.gather import gather_rows
 from focalcal.core.inputs import require, require_finite, require_label_range, require_labels, require_logits
-from focalcal.core.rows import log_odds
+from focalcal.core.rows import top_confidence
 from focalcal.losses.focal import LossOptions, SoftmaxFocalLoss
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         require_label_range(val_labels, val_logits.shape[1], self.ignore_index)
         rows = val_logits.movedim(1, -1).reshape(-1, val_logits.shape[1])
         labels = val_labels.reshape(-1).long()
-        predicted = rows.argmax(1)
-        confidence = torch.sigmoid(log_odds(rows, predicted)).squeeze(1)
+        predicted, confidence = top_confidence(rows)
         pairs = torch.stack([confidence, (predicted == labels).to(confidence.dtype)], 1)
         self._pending.append(pairs[labels != self.ignore_index].to("cpu", torch.float64))
 
@@ -183,6 +182,8 @@ def validation_bins(confidence: Tensor, correct: Tensor, num_bins: int) -> Bins:
     such bins empty, so the gammas that sure training samples look up would never be updated again.
     """
     bins = bin_predictions(confidence, correct, num_bins=num_bins, edges="interpolated")
+    if bins.count.all():
+        return bins
     point = bins.edges[1:]
     here = confidence.unsqueeze(1) == point
     right = (here * correct.unsqueeze(1)).sum(0) / here.sum(0).clamp_min(1)

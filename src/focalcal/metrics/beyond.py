@@ -22,7 +22,7 @@ OodScore = Literal["entropy", "max_prob", "energy"]
 _COLUMN = {"entropy": "entropy", "max_prob": "confidence", "energy": "energy"}
 
 
-def _normality(scores: ArrayLike, kind: Kind, score: OodScore, argument: str) -> Array:
+def normality(scores: ArrayLike, kind: Kind, score: OodScore, argument: str) -> Array:
     """How much like in-distribution each row looks: higher means more."""
     require(score in _COLUMN, "score", f"must be one of {', '.join(_COLUMN)}", repr(score))
     fix = "An energy is a sum over logits; probabilities have lost it."
@@ -45,7 +45,7 @@ def ood_auroc(
     >>> ood_auroc([[9.0, 0.0], [8.0, 0.0]], [[0.1, 0.0], [8.5, 0.0]])
     0.75
     """
-    known, unknown = _normality(in_scores, kind, score, "in_scores"), _normality(out_scores, kind, score, "out_scores")
+    known, unknown = normality(in_scores, kind, score, "in_scores"), normality(out_scores, kind, score, "out_scores")
     place = dense_rank(np.concatenate([known, unknown]))
     ranked = Ranked.of_rows(place, np.arange(len(place)) < len(known))
     return Measured(area_under_roc(ranked), f"AUROC of in- against out-of-distribution by {score}")
@@ -63,7 +63,7 @@ def fpr95(
     >>> fpr95([[9.0, 0.0], [8.0, 0.0]], [[0.1, 0.0], [8.5, 0.0]])
     0.5
     """
-    known, unknown = _normality(in_scores, kind, score, "in_scores"), _normality(out_scores, kind, score, "out_scores")
+    known, unknown = normality(in_scores, kind, score, "in_scores"), normality(out_scores, kind, score, "out_scores")
     allowed = int(np.floor(0.05 * len(known) + 1e-9))  # this many may fall below
     threshold = np.sort(known)[allowed]
     return Measured(float((unknown >= threshold).mean()), f"false positive rate at 95 % true positives by {score}")

@@ -1,0 +1,93 @@
+"""What AdaFocal costs in training: its step against cross-entropy's, and the update of its gammas.
+
+    python benchmarks/lab.py            # prints ratios and goals, writes benchmarks/results/lab.json and lab.md
+
+A step is ResNet-8 on a batch of 128 images of 32 x 32, forward, backward and SGD, as the lab trains it. The update is
+`AdaFocalLoss.update` from 5,000 x 100 validation logits, without the forward pass that made them; ghosh2022 App. J
+reports 8 ms on a GPU. Unlike AdaFocal's, cross-entropy here is torch's own.
+"""
+
+from __future__ import annotations
+
+import torch
+from harness import best_times, save, settle_allocator
+from torch import nn
+
+import focalcal as fc
+from focalcal.lab.models import make_model
+from focalcal.losses.named import make_loss
+
+BATCH, ROWS, CLASSES = 128, 5_000, 100
+MOST_STEP, MOST_UPDATE = 1.03, 2.0
+LOSSES = {
+    "cross-entropy": nn.CrossEntropyLoss,
+    "AdaFocal": fc.AdaFocalLoss,
+    "FLSD-53": lambda: make_loss("flsd-53"),
+    "MMCE": lambda: make_loss("mmce"),
+}
+
+
+def make_step(loss: nn.Module):
+    """One training step of a fresh ResNet-8; every loss gets the same network and batch."""
+    torch.manual_seed(0)
+    network = make_model("resnet8", 10, {"channels": 3, "size": 32}).to(memory_format=torch.channels_last)
+    images = torch.randn(BATCH, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(10, (BATCH,))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    if isinstance(loss, fc.AdaFocalLoss):  # gammas and edges as in the middle of training
+        loss.update(2 * torch.randn(1000, 10), torch.randint(10, (1000,)))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(network(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def make_update():
+    """One update of the gammas."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(ROWS, CLASSES, generator=generator)
+    labels = torch.randint(CLASSES, (ROWS,), generator=generator)
+    loss = fc.AdaFocalLoss()
+    return lambda: loss.update(logits, labels)
+
+
+def measure(repeats: int = 25) -> dict[str, float]:
+    """Seconds of a step with each loss, and of an update."""
+    settle_allocator()
+    steps = best_times({name: make_step(make()) for name, make in LOSSES.items()}, repeats=repeats, calls=2)
+    return steps | best_times({"update": make_update()}, repeats=4 * repeats, calls=1)
+
+
+def as_markdown(seconds: dict[str, float]) -> str:
+    """The table of benchmarks/results/lab.md."""
+    lines = [
+        "# Training in the lab",
+        "",
+        f"A step of ResNet-8 at batch {BATCH}, {torch.get_num_threads()} threads, best of several turns in one run.",
+        "",
+        "| loss | ms a step | ratio | goal |",
+        "|---|---|---|---|",
+    ]
+    for name in LOSSES:
+        goal = f"{MOST_STEP}" if name == "AdaFocal" else ""
+        ratio = seconds[name] / seconds["cross-entropy"]
+        lines.append(f"| {name} | {1e3 * seconds[name]:.1f} | {ratio:.3f} | {goal} |")
+    lines += [
+        "",
+        f"An update of AdaFocal's gammas from {ROWS:,} x {CLASSES} logits takes {1e3 * seconds['update']:.2f} ms; goal: "
+        f"{MOST_UPDATE:.0f} ms (8 ms in ghosh2022, App. J, on a GPU).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    seconds = measure()
+    print(as_markdown(seconds))
+    save("lab", {"seconds": seconds, "goals": {"step": MOST_STEP, "update_ms": MOST_UPDATE}}, as_markdown(seconds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""`focalcal lab run` and `focalcal lab resume`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ..lab.tiny import own
+from .tools import call, run
+
+DIGITS = ("lab", "run", "cpu/digits", "--epochs", "1", "--threads", "1", "--accelerator", "cpu")
+
+
+def test_a_run_prints_its_numbers_and_what_to_do_next(tmp_path):
+    answer = call(*DIGITS, "--method", "fl-2", "--out", tmp_path)
+    assert answer.code == 0, answer.err
+    assert "fl-2, seed 0" in answer.out
+    assert "psi" in answer.out  # Psi^gamma, for a loss with one gamma
+    assert "scikit-learn's digits" in answer.out
+    line = answer.out.splitlines()[-1].split()
+    assert line[1:3] == ["report", str(tmp_path / "cpu/digits/fl-2/seed-0/predictions.npz")]
+    assert call(*line[1:]).code == 0
+    assert Path(line[-1]).stat().st_size > 100_000
+
+
+def test_seeds_and_methods_give_a_folder_each(tmp_path):
+    found = call(*DIGITS, "--method", "ce", "--loss", "adafocal", "--seeds", "2", "--out", tmp_path, "--json").json()
+    assert [(each["method"], each["seed"]) for each in found["runs"]] == [
+        ("ce", 0),
+        ("ce", 1),
+        ("adafocal", 0),
+        ("adafocal", 1),
+    ]
+    assert {row["phase"] for row in found["runs"][0]["rows"]} >= {"pre", "post", "ets", "spline"}
+    errors = [row["value"] for each in found["runs"] for row in each["rows"] if row["metric"] == "error"]
+    assert len(set(errors)) > 1  # the seed decides
+    again = call("lab", "resume", tmp_path, "--json").json()  # everything is finished: the same numbers at once
+    assert sorted(each["folder"] for each in again["runs"]) == sorted(each["folder"] for each in found["runs"])
+    runs = {each["folder"]: each for each in again["runs"]}
+    assert all(runs[each["folder"]] == each for each in found["runs"])
+
+
+def test_resume_also_begins_what_had_not_begun(tmp_path):
+    first = call(*DIGITS, "--method", "ce", "--out", tmp_path, "--seeds", "2", "--quiet")
+    folders = first.out.split()
+    for name in ("results.json", "predictions.npz", "monitor.json"):
+        (Path(folders[1]) / name).unlink()
+    shutil.rmtree(Path(folders[1]) / "checkpoints")
+    answer = call("lab", "resume", tmp_path, "--quiet")
+    assert answer.out.split() == folders
+    assert (Path(folders[1]) / "results.json").exists()
+
+
+def test_the_recipe_of_a_run_can_be_run(tmp_path):
+    call(*DIGITS, "--method", "ce", "--out", tmp_path / "one")
+    recipe = tmp_path / "one/cpu/digits/ce/seed-0/recipe.yaml"
+    answer = call(
+        "lab", "run", recipe, "--method", "ce", "--out", tmp_path / "two", "--threads", "1", "--accelerator", "cpu"
+    )
+    assert answer.code == 0, answer.err
+    one, two = (tmp_path / part / "cpu/digits/ce/seed-0/results.json" for part in ("one", "two"))
+    assert one.read_text() == two.read_text()
+
+
+def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = call("lab", "run", "cpu/digits", "--method", "all", "--dry-run", "--json").json()
+    assert found["parameters"] == 94_304
+    assert len(found["losses"]) == 15
+    assert found["losses"]["fl-2"] < found["losses"]["fl-1"] < found["losses"]["ce"]
+    assert list(tmp_path.iterdir()) == []
+    assert "one step, loss" in call("lab", "run", "cpu/digits", "--method", "ce", "--dry-run").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("cpu/digit",), "Nearest: cpu/digits"),
+        (("cpu/digits",), "--method: cpu/digits has ce, brier"),
+        (("cpu/digits", "--method", "focal"), "got 'focal'"),
+        (("cpu/digits", "--method", "ce", "--data", "nowhere"), "--data: nowhere does not exist"),
+        (("missing.yaml", "--method", "ce"), "must be a file that exists"),
+        (("own", "--loss", "adafocal"), "own"),
+        (("cpu/digits", "--method", "ce", "--logger", "paper"), "logger: must be one of csv, tensorboard"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(tmp_path, arguments, says):
+    answer = call("lab", "run", *arguments, "--out", tmp_path)
+    assert answer.code == 2, answer.out
+    assert says in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
+
+
+def test_resuming_nothing_is_a_mistake(tmp_path):
+    answer = call("lab", "resume", tmp_path)
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert "there is no run in it" in answer.err
+
+
+def test_a_second_run_in_the_same_place_is_a_mistake(tmp_path):
+    assert call(*DIGITS, "--method", "ce", "--out", tmp_path).code == 0
+    answer = call(*DIGITS, "--method", "ce", "--out", tmp_path)
+    assert answer.code == 2
+    assert "holds a run that is finished" in answer.err
+
+
+def test_runs_appear_in_the_table_only_if_they_belong_there(tmp_path):
+    """A run of a cpu recipe is none of the paper's."""
+    call(*DIGITS, "--method", "ce", "--out", tmp_path)
+    found = call("lab", "table", "mukhoti2020", "1", "--runs", tmp_path, "--json").json()
+    assert found["measured"] == 0
+
+
+def test_a_csv_logger_is_lightning_s(tmp_path):
+    call(*DIGITS, "--method", "ce", "--out", tmp_path, "--logger", "csv")
+    assert "val_ece" in (tmp_path / "cpu/digits/ce/seed-0/logs/metrics.csv").read_text()
+
+
+def test_help_lists_the_four_commands():
+    answer = call("lab", "--help")
+    assert all(name in answer.out for name in ("list", "run", "resume", "table"))
+
+
+@pytest.mark.slow
+def test_a_folder_of_images_of_one_s_own(tmp_path):
+    """The practitioner's way in: images, one command, a report."""
+    own(tmp_path / "images")
+    answer = run(
+        "lab",
+        "run",
+        "own",
+        "--data",
+        "images",
+        "--loss",
+        "adafocal",
+        "--epochs",
+        "8",
+        folder=tmp_path,
+        OMP_NUM_THREADS="1",
+    )
+    assert answer.code == 0, answer.err
+    assert "Open runs/own/report.html in a browser" in answer.out
+    assert answer.err == "focalcal: 2 bins instead of 15: there are only 14 validation rows.\n"
+    page = (tmp_path / "runs/own/report.html").read_text()
+    assert all(name in page for name in ("above", "below", "middle"))
+    results = json.loads((tmp_path / "runs/own/adafocal/seed-0/results.json").read_text())
+    error = next(row["value"] for row in results["rows"] if row["metric"] == "error")
+    assert error < 0.2  # bright stripes are easy
+    saved = np.load(tmp_path / "runs/own/adafocal/seed-0/predictions.npz")
+    assert saved["class_names"].tolist() == ["above", "below", "middle"]
+    assert run("evaluate", "runs/own/adafocal/seed-0/predictions.npz", folder=tmp_path).code == 0

@@ -1,0 +1,307 @@
+"""A run that is killed anywhere and resumed is the run that was never interrupted; what goes wrong loses nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from focalcal.errors import FileFormatError, FocalCalError, InputError
+from focalcal.integrations.lightning import CalibratedClassifier
+from focalcal.lab.catalog import find_recipe
+from focalcal.lab.folder import RunFolder, Settings
+from focalcal.lab.recipe import Recipe
+from focalcal.lab.run import begin, resume, shortened
+
+EPOCHS, BATCHES = 3, 10
+
+
+def recipe(**training) -> Recipe:
+    base = shortened(find_recipe("cpu/digits"), EPOCHS)
+    return base.model_copy(update={"training": base.training.model_copy(update=training)})
+
+
+def start(folder: Path, method: str = "adafocal", every: int | None = 3, wanted: Recipe | None = None) -> RunFolder:
+    wanted = wanted or recipe()
+    trainer = {"accelerator": "cpu", "devices": 1}
+    return begin(wanted, folder, Settings(method, 0, wanted.digest(), None, 1, every, trainer))
+
+
+def crash_after(monkeypatch, steps: int) -> None:
+    """Make the training step after this many raise, which is as good as a power cut to what lies on the disk."""
+    original, taken = CalibratedClassifier.training_step, [0]
+
+    def step(self, batch, batch_idx):
+        if taken[0] == steps:
+            raise RuntimeError("power cut")
+        taken[0] += 1
+        return original(self, batch, batch_idx)
+
+    monkeypatch.setattr(CalibratedClassifier, "training_step", step)
+
+
+def outcome(folder: Path) -> dict[str, object]:
+    """Everything that must not depend on interruptions."""
+    state = torch.load(RunFolder(folder).checkpoints[0], weights_only=True)["state_dict"]
+    return {
+        "weights": {name: value.numpy().tobytes() for name, value in state.items() if torch.is_tensor(value)},
+        "monitor": (folder / "monitor.json").read_bytes(),
+        "results": (folder / "results.json").read_bytes(),
+        "predictions": hashlib.sha256((folder / "predictions.npz").read_bytes()).hexdigest(),
+        "calibrators": {path.name: path.read_bytes() for path in sorted((folder / "calibrators").iterdir())},
+    }
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folders = {}
+
+    def run(method: str) -> dict[str, object]:
+        if method not in folders:
+            folders[method] = tmp_path_factory.mktemp("whole") / "run"
+            resume(start(folders[method], method).path)
+        return outcome(folders[method])
+
+    return run
+
+
+# Before the first checkpoint, between two, at one, at the end of an epoch, in the next, in the last.
+@pytest.mark.parametrize("steps", [2, 3, 10, 14])
+@pytest.mark.parametrize("method", ["adafocal"])
+def test_a_resumed_run_is_bit_identical(tmp_path, monkeypatch, uninterrupted, method, steps):
+    expected = uninterrupted(method)
+    place = start(tmp_path / "run", method)
+    with monkeypatch.context() as patch:
+        crash_after(patch, steps)
+        with pytest.raises(RuntimeError, match="power cut"):
+            resume(place.path)
+    assert not place.finished
+    resume(place.path)
+    assert outcome(place.path) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "steps"),
+    [
+        *(("adafocal", steps) for steps in (0, 9, 11, 20, 28)),
+        *((each, 14) for each in ("flsc-531", "calfocal", "adafocal-1", "mmce")),
+    ],
+)
+def test_a_resumed_run_is_bit_identical_elsewhere_and_for_other_losses(
+    tmp_path, monkeypatch, uninterrupted, method, steps
+):
+    test_a_resumed_run_is_bit_identical(tmp_path, monkeypatch, uninterrupted, method, steps)
+
+
+def test_the_best_epoch_is_kept_over_an_interruption(tmp_path, monkeypatch):
+    best = recipe(select="best")
+    resume(start(tmp_path / "whole", wanted=best).path)
+    place = start(tmp_path / "cut", wanted=best)
+    with monkeypatch.context() as patch:
+        crash_after(patch, 15)
+        with pytest.raises(RuntimeError, match="power cut"):
+            resume(place.path)
+    resume(place.path)
+    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
+    assert (tmp_path / "cut/best.safetensors").read_bytes() == (tmp_path / "whole/best.safetensors").read_bytes()
+
+
+# A worker that a kill can hit anywhere: while it imports, trains, validates, writes, calibrates or measures.
+WORKER = "import sys; from focalcal.lab.run import resume; resume(sys.argv[1]); print('finished')"
+
+
+def run_worker(folder: Path, seconds: float | None) -> bool:
+    """Resume in a process of its own, killed after some seconds; whether it finished."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORKER, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        out, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        return False
+    assert process.returncode == 0, errors
+    assert "finished" in out
+    return True
+
+
+@pytest.mark.slow
+def test_kill_at_ten_random_moments(tmp_path, uninterrupted):
+    expected = uninterrupted("adafocal")
+    began = time.monotonic()
+    assert run_worker(start(tmp_path / "timed").path, None)
+    whole = time.monotonic() - began
+    draw = random.Random(0)
+    for number in range(10):
+        place = start(tmp_path / f"run-{number}")
+        kills = 0
+        while not run_worker(place.path, draw.uniform(0.3, 1.0) * whole if kills < 2 else None):
+            kills += 1
+        assert outcome(place.path) == expected, number
+        shutil.rmtree(place.path)
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    place = start(tmp_path / "run")
+    with place.locked(), pytest.raises(FocalCalError, match=f"is being written by process {os.getpid()} on"):
+        resume(place.path)
+    # the lock is the system's: a file that a dead process left behind holds nobody up
+    with open(place.file("lock"), "w") as lock:
+        lock.write("process 1 on a machine that is gone\n")
+    with place.locked(), open(place.file("lock")) as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_second_run_in_the_same_folder_is_refused_and_harms_nothing(tmp_path):
+    place = start(tmp_path / "run")
+    before = {path: path.read_bytes() for path in place.path.iterdir() if path.name != "lock"}
+    with pytest.raises(InputError, match="holds a run that is not finished: resume it"):
+        start(tmp_path / "run", "ce")
+    resume(place.path)
+    after = (place.path / "results.json").read_bytes()
+    with pytest.raises(InputError, match="holds a run that is finished"):
+        start(tmp_path / "run")
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert (place.path / "results.json").read_bytes() == after
+    assert resume(place.path) == place.result()  # a finished run is read, not run again
+
+
+def test_a_folder_with_other_things_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="must be a new or empty folder"):
+        start(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "lock") == ["thesis.tex"]
+
+
+def test_a_changed_recipe_is_refused(tmp_path):
+    place = start(tmp_path / "run")
+    text = place.file("recipe.yaml").read_text()
+    place.file("recipe.yaml").write_text(text.replace("lr: 0.001", "lr: 0.01"))
+    with pytest.raises(InputError, match="was changed since the run began"):
+        resume(place.path)
+    for broken in (text + "\nspeed: fast\n", "[: broken", ""):
+        place.file("recipe.yaml").write_text(broken)
+        with pytest.raises(InputError, match=r"recipe.yaml: "):
+            resume(place.path)
+    place.file("recipe.yaml").write_text(text)
+    assert resume(place.path).epochs == EPOCHS
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"method": "ce"}', '{"method": 1, "speed": 2}'])
+def test_a_broken_run_file_is_refused(tmp_path, content):
+    place = start(tmp_path / "run")
+    place.file("run.json").write_text(content)
+    with pytest.raises(FileFormatError, match=r"run.json: is not what a run writes"):
+        resume(place.path)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(InputError, match="must be the folder of a run"):
+        resume(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, monkeypatch, uninterrupted, damage):
+    place = start(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        crash_after(patch, 14)
+        with pytest.raises(RuntimeError, match="power cut"):
+            resume(place.path)
+    newest, older = place.checkpoints
+    content = newest.read_bytes()
+    middle = len(content) // 2
+    newest.write_bytes(
+        {"cut": content[:middle], "changed": content[:middle] + b"?" + content[middle + 1 :], "empty": b""}[damage]
+    )
+    said: list[str] = []
+    resume(place.path, say=said.append)
+    assert said == [f"{newest} is damaged; going on from {older}."]
+    assert outcome(place.path) == uninterrupted("adafocal")
+
+
+def test_without_a_whole_checkpoint_the_way_out_is_said(tmp_path, monkeypatch, uninterrupted):
+    place = start(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        crash_after(patch, 14)
+        with pytest.raises(RuntimeError, match="power cut"):
+            resume(place.path)
+    for path in place.checkpoints:
+        path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(FileFormatError, match="remove the folder checkpoints to begin the run again"):
+        resume(place.path)
+    shutil.rmtree(place.file("checkpoints"))
+    resume(place.path)
+    assert outcome(place.path) == uninterrupted("adafocal")
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, uninterrupted):
+    """A limit on file sizes in a process of its own: writes fail half-way, as on a full disk."""
+    place = start(tmp_path / "run")
+    limit = 400_000  # a checkpoint has three times this
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {resource.RLIM_INFINITY})); {WORKER}"
+    failed = subprocess.run(
+        [sys.executable, "-c", code, str(place.path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert failed.returncode != 0
+    assert "File too large" in failed.stderr
+    left = [path for path in place.path.rglob("*") if path.is_file() and path.stat().st_size >= limit]
+    assert left == []
+    assert not list(place.path.rglob(".*"))  # nothing half-written remains
+    resume(place.path)
+    assert outcome(place.path) == uninterrupted("adafocal")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_folder_is_an_error_of_the_system(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError):
+        start(tmp_path / "run")
+
+
+def test_a_folder_below_a_file_is_an_error_of_the_system(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"Not a directory|File exists"):
+        start(tmp_path / "file" / "run")
+
+
+def test_a_run_leaves_what_it_promises(tmp_path):
+    place = start(tmp_path / "run")
+    result = resume(place.path)
+    names = {str(path.relative_to(place.path)) for path in place.path.rglob("*") if path.is_file()}
+    promised = {
+        "recipe.yaml",
+        "run.json",
+        "environment.json",
+        "lock",
+        "monitor.json",
+        "predictions.npz",
+        "results.json",
+    }
+    assert promised <= names
+    assert {Path(name).parts[0] for name in names - promised} == {"checkpoints", "calibrators"}
+    assert len(place.checkpoints) == 2
+    assert json.loads(place.file("environment.json").read_text())["torch"] == torch.__version__
+    assert result == place.result()
+    assert {row.phase for row in result.rows} >= {"pre", "post"}
