@@ -61,7 +61,8 @@ def top_confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
     shares = values - values[place, predicted][:, None]
     np.exp(shares, out=shares)
     shares[place, predicted] = 0
-    return torch.from_numpy(predicted), torch.from_numpy(1 / (1 + shares.sum(1).astype(np.float64)))
+    rest = torch.from_numpy(shares).sum(1).double()  # of the two libraries torch sums faster
+    return torch.from_numpy(predicted), 1 / (1 + rest)
 
 
 def log_odds(logits: Tensor, labels: Tensor) -> Tensor:

@@ -85,7 +85,8 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         labels = val_labels.reshape(-1).long()
         predicted, confidence = top_confidence(rows)
         pairs = torch.stack([confidence, (predicted == labels).to(confidence.dtype)], 1)
-        self._pending.append(pairs[labels != self.ignore_index].to("cpu", torch.float64))
+        keep = labels != self.ignore_index
+        self._pending.append((pairs if keep.all() else pairs[keep]).to("cpu", torch.float64))
 
     @torch.no_grad()
     def step(self) -> None:
