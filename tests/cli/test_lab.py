@@ -29,14 +29,14 @@ def test_a_run_prints_its_numbers_and_what_to_do_next(tmp_path):
 
 def test_seeds_and_methods_give_a_folder_each(tmp_path):
     found = call(*DIGITS, "--method", "ce", "--loss", "adafocal", "--seeds", "2", "--out", tmp_path, "--json").json()
-    assert [(each["method"], each["seed"]) for each in found["runs"]] == [
+    assert [(each["result"]["method"], each["result"]["seed"]) for each in found["runs"]] == [
         ("ce", 0),
         ("ce", 1),
         ("adafocal", 0),
         ("adafocal", 1),
     ]
-    assert {row["phase"] for row in found["runs"][0]["rows"]} >= {"pre", "post", "ets", "spline"}
-    errors = [row["value"] for each in found["runs"] for row in each["rows"] if row["metric"] == "error"]
+    assert {row["phase"] for row in found["runs"][0]["result"]["rows"]} >= {"pre", "post", "ets", "spline"}
+    errors = [row["value"] for each in found["runs"] for row in each["result"]["rows"] if row["metric"] == "error"]
     assert len(set(errors)) > 1  # the seed decides
     again = call("lab", "resume", tmp_path, "--json").json()  # everything is finished: the same numbers at once
     assert sorted(each["folder"] for each in again["runs"]) == sorted(each["folder"] for each in found["runs"])

@@ -12,12 +12,13 @@ from typer.testing import CliRunner
 pytest.importorskip("yaml", reason="recipes are YAML; pip install 'focalcal[lab]'")
 
 from focalcal.cli.lab_list import LabListResult, lab_list
-from focalcal.cli.lab_table import LabTableResult, lab_table
+from focalcal.cli.lab_table import lab_table
 from focalcal.cli.results import json_schema
 from focalcal.errors import InputError
 from focalcal.lab.catalog import catalog, read_recipes
 from focalcal.lab.published import numbers_of
 from focalcal.lab.results import Measured
+from focalcal.lab.tables import Table
 from tests.lab.test_tables import RECIPE, result, write
 
 app = typer.Typer()
@@ -144,7 +145,7 @@ def test_the_table_puts_measured_beside_published(tmp_path):
         ["post", "ece_ew", "0.95 (1.10)", "1.00 ± 0.00 (1.15)", "+0.05", "2", ""],
     ]
     assert text.endswith(f"\n2 of 110 numbers measured, by 2 runs below {tmp_path}.\n")
-    document = answer(LabTableResult, "table", "mukhoti2020", "1", "--runs", str(tmp_path))
+    document = answer(Table, "table", "mukhoti2020", "1", "--runs", str(tmp_path))
     assert (document["command"], document["measured"], document["runs"], len(document["rows"])) == (
         "lab-table",
         2,

@@ -10,8 +10,9 @@ from torch.utils.data import Dataset
 
 from focalcal.lab.catalog import catalog
 from focalcal.lab.folder import Settings
+from focalcal.lab.prepare import load_for, shortened
 from focalcal.lab.recipe import Recipe
-from focalcal.lab.run import begin, dry_run, load_for, resume, shortened
+from focalcal.lab.run import begin, dry_run, resume
 
 from .tiny import tokenizer, write_data
 

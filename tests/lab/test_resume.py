@@ -22,8 +22,9 @@ from focalcal.errors import FileFormatError, FocalCalError, InputError
 from focalcal.integrations.lightning import CalibratedClassifier
 from focalcal.lab.catalog import find_recipe
 from focalcal.lab.folder import RunFolder, Settings
+from focalcal.lab.prepare import shortened
 from focalcal.lab.recipe import Recipe
-from focalcal.lab.run import begin, resume, shortened
+from focalcal.lab.run import begin, resume
 
 EPOCHS, BATCHES = 3, 10
 

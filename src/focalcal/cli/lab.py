@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +16,10 @@ from focalcal.cli.lab_table import lab_table
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from focalcal.lab.recipe import Recipe
-    from focalcal.lab.results import RunResult
+    from focalcal.lab.results import FinishedRun, RunResult, Runs
 
 app = typer.Typer(
     help="Train with every loss on the papers' data and models, and compare with their tables.", no_args_is_help=True
@@ -32,52 +35,6 @@ _SHOWN = (
     ("nll", "NLL", 1),
     ("bleu", "BLEU", 1),
 )
-
-
-@dataclass(frozen=True)
-class LabMeasured:
-    """One number of a run on its test split, in fractions; see `docs/lab.md`."""
-
-    phase: str
-    metric: str
-    value: float
-    temperature: float | None
-    gamma_ev: float | None
-    against: str
-
-
-@dataclass(frozen=True)
-class LabRun:
-    """One finished run and its folder."""
-
-    folder: str
-    recipe: str
-    method: str
-    seed: int
-    epochs: int
-    data: str
-    rows: list[LabMeasured]
-
-
-@dataclass(frozen=True)
-class LabRunResult:
-    """The answer of `focalcal lab run` and `focalcal lab resume`."""
-
-    runs: list[LabRun]
-    report: str | None
-    schema: Literal[1] = 1
-    command: Literal["lab-run"] = "lab-run"
-
-
-@dataclass(frozen=True)
-class LabDryRunResult:
-    """The answer of `focalcal lab run --dry-run`: the loss of the first batch of each method."""
-
-    recipe: str
-    parameters: int
-    losses: dict[str, float]
-    schema: Literal[1] = 1
-    command: Literal["lab-dry-run"] = "lab-dry-run"
 
 
 @app.command("run")
@@ -123,7 +80,8 @@ def run(
     """
     from focalcal.lab.catalog import find_recipe
     from focalcal.lab.folder import Settings
-    from focalcal.lab.run import begin, shortened
+    from focalcal.lab.prepare import shortened
+    from focalcal.lab.run import begin
 
     chosen = find_recipe(recipe)
     if epochs is not None:
@@ -189,28 +147,28 @@ def _methods(recipe: Recipe, wanted: list[str] | None) -> list[str]:
 
 
 def _dry_run(recipe: Recipe, methods: list[str], seed: int, data: Path | None, *, as_json: bool) -> None:
-    from focalcal.lab.run import dry_run, load_for, load_foreign, make_network
+    from focalcal.lab.prepare import load_for, load_foreign, make_network
+    from focalcal.lab.results import DryRun
+    from focalcal.lab.run import dry_run
 
     folder = str(data) if data else None
     loaded = load_for(recipe, folder, seed)
     load_foreign(recipe, folder, seed)
     losses = {name: dry_run(recipe, name, seed=seed, data=loaded) for name in methods}
     parameters = sum(each.numel() for each in make_network(recipe, loaded).parameters())
+    found = DryRun(recipe.name, loaded.about or loaded.name, recipe.model.name, parameters, losses)
     if as_json:
-        from dataclasses import asdict
-
-        print_json(asdict(LabDryRunResult(recipe.name, parameters, losses)))
+        print_json(asdict(found))
         return
     console = standard_output()
-    console.print(f"{recipe.name}: {loaded.about or loaded.name}; {recipe.model.name} with {parameters:,} parameters.")
-    for name, loss in losses.items():
+    console.print(f"{found.recipe}: {found.data}; {found.model} with {found.parameters:,} parameters.")
+    for name, loss in found.losses.items():
         console.print(f"  {name}: one step, loss {loss:.4g}")
 
 
 def _carry_out(folders: list[Path], page: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Take every run to its end, then say what was found."""
-    import sys
-
+    from focalcal.lab.results import FinishedRun, Runs
     from focalcal.lab.run import is_first, resume
 
     bar = sys.stderr.isatty() and not quiet
@@ -221,61 +179,59 @@ def _carry_out(folders: list[Path], page: Path | None, *, as_json: bool, quiet: 
         results.append(resume(folder, progress_bar=bar, say=lambda line: print(f"focalcal: {line}", file=sys.stderr)))
     if not is_first():
         return  # the first process speaks for all
-    found = list(zip(folders, results, strict=True))
-    written = _write_report(found, page) if page else None
+    runs = [FinishedRun(str(folder), result) for folder, result in zip(folders, results, strict=True)]
+    found = Runs(runs, _write_report(runs, page) if page else None)
     if as_json:
-        from dataclasses import asdict
-
-        print_json(asdict(LabRunResult([_plain(*each) for each in found], written)))
+        print_json(asdict(found))
     elif quiet:
         for folder in folders:
             print(folder)
     else:
-        _print(found, written)
+        _print(found)
 
 
-def _write_report(found: list[tuple[Path, RunResult]], page: Path) -> str:
+def _write_report(runs: list[FinishedRun], page: Path) -> str:
     """The first seed of every method, side by side."""
     from focalcal.lab.reports import write_runs_report
 
-    first = {result.method: folder for folder, result in reversed(found)}
-    write_runs_report(first, page)
+    first = {run.result.method: Path(run.folder) for run in reversed(runs)}
+    write_runs_report(dict(reversed(first.items())), page)
     return str(page)
 
 
-def _plain(folder: Path, result: RunResult) -> LabRun:
-    from dataclasses import asdict
-
-    rows = [LabMeasured(**asdict(row)) for row in result.rows]
-    return LabRun(str(folder), result.recipe, result.method, result.seed, result.epochs, result.data, rows)
-
-
-def _print(found: list[tuple[Path, RunResult]], report: str | None) -> None:
+def _print(found: Runs) -> None:
     console = standard_output()
-    columns = [(name, heading, factor) for name, heading, factor in _SHOWN if any(_has(r, name) for _, r in found)]
-    table = make_table("run", "phase", "T", *(heading for _, heading, _ in columns), title=found[0][1].recipe)
-    for _, result in found:
-        phases = dict.fromkeys(row.phase for row in result.rows if not row.against)
-        for place, phase in enumerate(phases):
-            cells = {row.metric: row for row in result.rows if row.phase == phase and not row.against}
+    results = [run.result for run in found.runs]
+    console.print(_table(results))
+    console.print(results[0].data)
+    for run in found.runs:
+        for phase, why in run.result.extra.get("not_fitted", {}).items():
+            console.print(f"{run.folder}: {phase} was not fitted. {why}")
+    predictions = Path(found.runs[0].folder) / "predictions.npz"
+    if found.report:
+        console.print(f"Open {found.report} in a browser.")
+    elif predictions.exists():
+        page = predictions.with_name("report.html")
+        line = shlex.join([program(), "report", str(predictions), "--out", str(page)])
+        console.print("Next, try:")
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def _table(results: list[RunResult]) -> Table:
+    """A row for every run and phase."""
+    columns = [(name, heading, factor) for name, heading, factor in _SHOWN if any(_has(each, name) for each in results)]
+    title = ", ".join(dict.fromkeys(each.recipe for each in results))
+    table = make_table("run", "phase", "T", *(heading for _, heading, _ in columns), title=title)
+    for result in results:
+        rows = [row for row in result.rows if not row.against]
+        for place, phase in enumerate(dict.fromkeys(row.phase for row in rows)):
+            cells = {row.metric: row for row in rows if row.phase == phase}
             numbers = [f"{factor * cells[name].value:.3g}" if name in cells else "" for name, _, factor in columns]
             temperature = next((row.temperature for row in cells.values() if row.temperature), None)
             shown = "" if temperature is None else f"{temperature:.2f}"
             table.add_row(f"{result.method}, seed {result.seed}" if place == 0 else "", phase, shown, *numbers)
         table.add_section()
-    console.print(table)
-    console.print(found[0][1].data)
-    for folder, result in found:
-        for phase, why in result.extra.get("not_fitted", {}).items():
-            console.print(f"{folder}: {phase} was not fitted. {why}")
-    if report:
-        console.print(f"Open {report} in a browser.")
-    predictions = found[0][0] / "predictions.npz"
-    if predictions.exists() and not report:
-        page = found[0][0] / "report.html"
-        line = shlex.join([program(), "report", str(predictions), "--out", str(page)])
-        console.print("Next, try:")
-        console.print(f"  {line}", soft_wrap=True)
+    return table
 
 
 def _has(result: RunResult, metric: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,49 +13,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from focalcal.lab.tables import Table, TableRow
-
-
-@dataclass(frozen=True)
-class LabTableRow:
-    """A cell of a published table, in the table's unit: see `focalcal.lab.tables.TableRow`.
-
-    `status` is measured, not run, or not averaged, where the runs do not belong together.
-    """
-
-    dataset: str
-    model: str
-    method: str
-    phase: str
-    metric: str
-    against: str
-    recipe: str
-    published: float
-    published_std: float | None
-    published_temperature: float | None
-    measured: float | None
-    std: float | None
-    seeds: int
-    difference: float | None
-    temperature: float | None
-    status: Literal["measured", "not run", "not averaged"]
-    note: str
-    published_note: str
-
-
-@dataclass(frozen=True)
-class LabTableResult:
-    """The answer of `focalcal lab table`: every cell, and how many of them have been run."""
-
-    paper: str
-    table: str
-    variant: str | None
-    folder: str
-    rows: list[LabTableRow]
-    runs: int
-    measured: int
-    answer: str
-    schema: Literal[1] = 1
-    command: Literal["lab-table"] = "lab-table"
 
 
 def lab_table(
@@ -80,35 +37,25 @@ def lab_table(
     from focalcal.lab.tables import published_table
 
     found = published_table(paper, table, runs, variant=variant)
-    result = _result(found)
     if as_json:
-        print_json(asdict(result))
+        print_json(asdict(found))
     else:
-        _print(found, result.answer)
+        _print(found)
 
 
-def _result(found: Table) -> LabTableResult:
-    measured = sum(row.status == "measured" for row in found.rows)
+def _answer(found: Table) -> str:
+    """How much has been measured, and what to do where nothing has."""
     apart = sum(row.status == "not averaged" for row in found.rows)
-    answer = f"{measured} of {len(found.rows)} numbers measured, by {found.runs} run{'' if found.runs == 1 else 's'}"
-    answer += f" below {found.folder}."
+    runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"
+    answer = f"{found.measured} of {len(found.rows)} numbers measured, by {runs} below {found.folder}."
     if apart:
         answer += f" {apart} not averaged: the runs do not belong together."
     if not found.runs:
         answer += f" Begin with: focalcal lab run {found.rows[0].recipe} --method {found.rows[0].method}"
-    return LabTableResult(
-        paper=found.paper,
-        table=found.table,
-        variant=found.variant,
-        folder=found.folder,
-        rows=[LabTableRow(**asdict(row)) for row in found.rows],
-        runs=found.runs,
-        measured=measured,
-        answer=answer,
-    )
+    return answer
 
 
-def _print(found: Table, answer: str) -> None:
+def _print(found: Table) -> None:
     out = standard_output()
     headings = ("recipe", "method", "phase", "measure", "published", "measured", "difference", "seeds", "note")
     title = f"{found.paper}, Table {found.table}" + (f", recipes +{found.variant}" if found.variant else "")
@@ -131,7 +78,7 @@ def _print(found: Table, answer: str) -> None:
     out.print(table)
     for number, note in enumerate(notes, 1):
         out.print(f"[{number}] {note}")
-    out.print(answer)
+    out.print(_answer(found))
 
 
 def _notes(row: TableRow) -> list[str]:

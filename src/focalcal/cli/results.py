@@ -225,10 +225,10 @@ class ReportResult:
 def result_types() -> dict[str, type]:
     """The results of all commands by the commands' names."""
     from focalcal.cli.claims import ClaimsResult
-    from focalcal.cli.lab import LabDryRunResult, LabRunResult
     from focalcal.cli.lab_list import LabListResult
-    from focalcal.cli.lab_table import LabTableResult
     from focalcal.lab.demo import Demo
+    from focalcal.lab.results import DryRun, Runs
+    from focalcal.lab.tables import Table
 
     return {
         "demo": Demo,
@@ -239,9 +239,9 @@ def result_types() -> dict[str, type]:
         "report": ReportResult,
         "claims": ClaimsResult,
         "lab-list": LabListResult,
-        "lab-run": LabRunResult,
-        "lab-dry-run": LabDryRunResult,
-        "lab-table": LabTableResult,
+        "lab-run": Runs,
+        "lab-dry-run": DryRun,
+        "lab-table": Table,
     }
 
 

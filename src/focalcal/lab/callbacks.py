@@ -59,7 +59,9 @@ class Collector(pl.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Take in a batch."""
-        self.logits.append(outputs["logits"].cpu())
+        logits = outputs["logits"].cpu()
+        half = logits.dtype in (torch.float16, torch.bfloat16)  # which no file of predictions has
+        self.logits.append(logits.float() if half else logits)
         self.labels.append(outputs["labels"].cpu())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from focalcal.core.files import write_atomically
 from focalcal.errors import FileFormatError
@@ -46,6 +46,37 @@ class RunResult:
     rows: list[Measured]
     extra: dict[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run and its folder."""
+
+    folder: str
+    result: RunResult
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The answer of `focalcal lab run` and `focalcal lab resume`; `report` is the page that shows them, if there is."""
+
+    runs: list[FinishedRun]
+    report: str | None
+    schema: Literal[1] = 1
+    command: Literal["lab-run"] = "lab-run"
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """The answer of `focalcal lab run --dry-run`: the loss of the first batch of each method."""
+
+    recipe: str
+    data: str
+    model: str
+    parameters: int
+    losses: dict[str, float]
+    schema: Literal[1] = 1
+    command: Literal["lab-dry-run"] = "lab-dry-run"
 
 
 def write_result(result: RunResult, path: str | Path) -> None:

@@ -4,62 +4,54 @@ from __future__ import annotations
 
 import logging
 import math
-import os
+import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
+from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
 
 from focalcal.calibrators.files import file_suffix
 from focalcal.core.gather import gather_rows
 from focalcal.errors import InputError
-from focalcal.integrations.lightning import CalibratedClassifier, MonitorCallback
+from focalcal.integrations.lightning import MonitorCallback
 from focalcal.lab.callbacks import Collector, RunCheckpoint, StepSeed, WholeCheckpoints
-from focalcal.lab.data import Data, load_data
+from focalcal.lab.data import Data
 from focalcal.lab.folder import RunFolder, Settings
-from focalcal.lab.loader import LabData
 from focalcal.lab.measure import Rows, measure_all
-from focalcal.lab.models import make_model
 from focalcal.lab.ood import ood_table
-from focalcal.lab.recipe import Method, Recipe, Training
+from focalcal.lab.prepare import USUAL_BINS, Prepared, load_foreign, prepare, require_method
+from focalcal.lab.recipe import Recipe
 from focalcal.lab.results import Measured, RunResult, write_result
-from focalcal.losses.named import make_loss
 from focalcal.losses.validation_bins import ValidationBinsLoss
 from focalcal.streams import Table, write_predictions
 
 Say = Callable[[str], object]
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A run before its first step: the data, the module to train, and how both came about."""
-
-    recipe: Recipe
-    settings: Settings
-    data: Data
-    loaders: LabData
-    module: CalibratedClassifier
-
-
 def begin(recipe: Recipe, folder: str | Path, settings: Settings) -> RunFolder:
     """Write down what a run is, in a new folder; `resume` takes it to its end.
 
-    Only the first of several processes writes.
+    Of several processes the first writes, and the others wait for it.
     """
     require_method(recipe, settings.method)
     place = RunFolder(folder)
     if is_first():
+        # sums depend on the number of threads in their last bits
+        threads = settings.threads or torch.get_num_threads()
         with place.locked():
-            place.begin(recipe, settings)
+            place.begin(recipe, replace(settings, threads=threads))
+    for _ in range(600):
+        if place.begun:
+            break
+        time.sleep(0.1)
     return place
 
 
@@ -97,120 +89,14 @@ def dry_run(
     return value
 
 
-def prepare(recipe: Recipe, settings: Settings, *, data: Data | None = None) -> Prepared:
-    """The data and the module of a run; the seed fixes the split and the first weights."""
-    method, training = recipe.methods[settings.method], recipe.training
-    data = data or load_for(recipe, settings.data, settings.seed)
-    torch.manual_seed(settings.seed)
-    network = make_network(recipe, data)
-    loss = make_loss(method.loss, reduction=training.reduction, **method_options(method, len(data.val)))  # type: ignore[arg-type]
-    loaders = LabData(
-        data,
-        batch_size=training.batch_size,
-        eval_batch_size=training.eval_batch_size,
-        seed=settings.seed,
-        workers=training.workers,
-    )
-    module = CalibratedClassifier(
-        network,
-        loss,
-        optimizer=lambda parameters: make_optimizer(training, parameters),
-        schedule=lambda optimizer: make_schedule(training, optimizer, loaders.num_batches),
-        every=method.every,
-        augment=data.augment,
-        prepare=_prepared_images(data) if _has_images(data) else data.prepare,
-        num_bins=recipe.measurement.num_bins,
-    )
-    return Prepared(recipe, settings, data, loaders, module)
-
-
-def method_options(method: Method, num_val: int) -> dict[str, Any]:
-    """The options of a loss; one of validation bins gets fewer than the usual 15 where rows are few, five rows each.
-
-    >>> method_options(Method(loss="adafocal"), num_val=30)
-    {'num_bins': 6}
-    """
-    steered = method.loss.startswith(("adafocal", "calfocal"))
-    if not steered or "num_bins" in method.options or num_val >= 5 * 15:
-        return method.options
-    return {**method.options, "num_bins": max(1, num_val // 5)}
-
-
-def load_for(recipe: Recipe, folder: str | None, seed: int) -> Data:
-    """The data of a recipe."""
-    return load_data(recipe.data.name, folder, seed=seed, **recipe.data.options)
-
-
-def load_foreign(recipe: Recipe, folder: str | None, seed: int) -> dict[str, Data]:
-    """The sets of a recipe that are out of distribution."""
-    return {
-        wish.name: load_data(wish.data.name, folder, seed=seed, **wish.data.options)
-        for wish in recipe.measurement.out_of_distribution
-    }
-
-
-def make_network(recipe: Recipe, data: Data) -> nn.Module:
-    """The network of a recipe, with weights drawn from torch's generator."""
-    network = make_model(recipe.model.name, data.num_classes, data.facts, **recipe.model.options)
-    return network.to(memory_format=torch.channels_last) if _has_images(data) else network  # type: ignore[call-overload]
-
-
-def _has_images(data: Data) -> bool:
-    return "channels" in data.facts
-
-
-def _prepared_images(data: Data) -> Callable[[Tensor], Tensor]:
-    """Images with the channels last in memory: a training step of ResNet-8 takes three quarters of the time."""
-
-    def prepare(images: Tensor) -> Tensor:
-        ready: Tensor = images if data.prepare is None else data.prepare(images)
-        return ready.contiguous(memory_format=torch.channels_last)
-
-    return prepare
-
-
-def make_optimizer(training: Training, parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """The optimiser of a recipe."""
-    wish = training.optimizer
-    shared: dict[str, Any] = {"lr": wish.lr, "weight_decay": wish.weight_decay}
-    match wish.name:
-        case "sgd":
-            return torch.optim.SGD(parameters, momentum=wish.momentum, **shared)
-        case "adagrad":
-            return torch.optim.Adagrad(parameters, **shared)
-        case "adam":
-            return torch.optim.Adam(parameters, betas=wish.betas, **shared)
-        case "adamw":
-            return torch.optim.AdamW(parameters, betas=wish.betas, **shared)
-
-
-def make_schedule(training: Training, optimizer: Optimizer, batches: int) -> LambdaLR:
-    """The learning rate of every step: `lr_factor` at each milestone after a linear warm-up, or that of Vaswani et al.
-
-    >>> training = Training(epochs=3, batch_size=1, optimizer={"name": "sgd", "lr": 1.0}, milestones=[1, 2], warmup=0.5)
-    >>> schedule = make_schedule(training, make_optimizer(training, nn.Linear(1, 1).parameters()), batches=4)
-    >>> [round(schedule.lr_lambdas[0](step), 3) for step in (0, 1, 2, 4, 8)]
-    [0.5, 1.0, 1.0, 0.1, 0.01]
-    """
-    warmup = training.warmup_steps or round(training.warmup * batches)
-
-    def steps(step: int) -> float:
-        rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
-        return float(rise * training.lr_factor ** sum(step >= stone * batches for stone in training.milestones))
-
-    def noam(step: int) -> float:
-        return float(min((step + 1) ** -0.5, (step + 1) * max(1, warmup) ** -1.5))
-
-    return LambdaLR(optimizer, noam if training.schedule == "noam" else steps)
-
-
 def _carry_on(place: RunFolder, recipe: Recipe, settings: Settings, progress_bar: bool, say: Say) -> RunResult:
     """Train from the last checkpoint, or from the start, and conclude."""
-    method = recipe.methods[settings.method]
     with _threads(settings.threads), _quiet_lightning():
         prepared = prepare(recipe, settings)
-        if (bins := getattr(prepared.module.loss, "num_bins", 15)) < 15 and "num_bins" not in method.options:
-            say(f"{bins} bins instead of 15: there are only {len(prepared.data.val)} validation rows.")  # type: ignore[arg-type]
+        bins = getattr(prepared.module.loss, "num_bins", USUAL_BINS)
+        if bins < USUAL_BINS and "num_bins" not in recipe.methods[settings.method].options:
+            rows = len(prepared.data.val)  # type: ignore[arg-type]
+            say(f"{bins} bins instead of {USUAL_BINS}: there are only {rows} validation rows.")
         foreign = load_foreign(recipe, settings.data, settings.seed)  # what is missing is said before hours of training
         checkpoint, damaged = place.newest_checkpoint()
         for path in damaged:
@@ -278,7 +164,7 @@ def _logger(name: str | None, place: RunFolder) -> Any:
 
 def _fit(trainer: pl.Trainer, prepared: Prepared, checkpoint: Path | None) -> None:
     try:
-        trainer.fit(prepared.module, datamodule=prepared.loaders, ckpt_path=checkpoint, weights_only=True)
+        trainer.fit(prepared.module, datamodule=prepared.loaders, ckpt_path=checkpoint)
     except SystemExit as error:  # what Lightning makes of Ctrl-C
         raise KeyboardInterrupt from error
 
@@ -355,28 +241,14 @@ def _out_of_distribution(
     return list(ood_table(test.logits, others, temperature))
 
 
-def shortened(recipe: Recipe, epochs: int) -> Recipe:
-    """The recipe with another number of epochs, its milestones at the same shares; it is another recipe then."""
-    share = epochs / recipe.training.epochs
-    stones = sorted({round(stone * share) for stone in recipe.training.milestones} - {0, epochs})
-    training = recipe.training.model_copy(update={"epochs": epochs, "milestones": stones})
-    return recipe.model_copy(update={"training": training})
-
-
-def require_method(recipe: Recipe, method: str) -> None:
-    """Refuse a method that the recipe does not have."""
-    if method not in recipe.methods:
-        raise InputError(f"method: {recipe.name} has {', '.join(recipe.methods)}; got {method!r}.")
-
-
 def is_first() -> bool:
     """Whether this is the first process, or the one that starts the others."""
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
+    return not getattr(rank_zero_only, "rank", 0)  # Lightning reads it from the environment: torchrun, SLURM, its own
 
 
 @contextmanager
 def _threads(number: int | None) -> Iterator[None]:
-    """A fixed number of threads: sums depend on it in their last bits."""
+    """A fixed number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(number or before)
     try:

@@ -50,7 +50,10 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
-    """A published table with what was measured; `runs` are all finished runs below the folder that it uses."""
+    """A published table with what was measured: the answer of `focalcal lab table`.
+
+    `runs` is the number of finished runs below the folder that it uses, `measured` that of the cells they fill.
+    """
 
     paper: str
     table: str
@@ -58,6 +61,9 @@ class Table:
     folder: str
     rows: list[TableRow]
     runs: int
+    measured: int
+    schema: Literal[1] = 1
+    command: Literal["lab-table"] = "lab-table"
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,9 @@ def published_table(paper: str, table: str, runs_folder: str | Path = "runs", *,
             runs.setdefault((result.recipe, result.method), []).append(_Run(path, result))
     rows = [_row(number, names[number.recipe], runs) for number in numbers]
     used = {(names[number.recipe], number.method) for number in numbers}
-    return Table(paper, table, variant, str(runs_folder), rows, sum(len(runs.get(key, ())) for key in used))
+    count = sum(len(runs.get(key, ())) for key in used)
+    measured = sum(row.status == "measured" for row in rows)
+    return Table(paper, table, variant, str(runs_folder), rows, count, measured)
 
 
 def read_runs(folder: str | Path) -> list[tuple[Path, RunResult]]:
