@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +68,18 @@ def test_the_recipe_of_a_run_can_be_run(tmp_path):
     assert one.read_text() == two.read_text()
 
 
+def test_a_recipe_can_be_taken_changed_and_run(tmp_path):
+    answer = call("lab", "list", "cpu/digits", "--yaml")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(answer.out.replace("cpu/digits", "mine").replace("epochs: 60", "epochs: 1"))
+    done = call(
+        "lab", "run", mine, "--method", "ce", "--out", tmp_path, "--threads", "1", "--accelerator", "cpu", "--json"
+    )
+    (found,) = done.json()["runs"]
+    assert (found["result"]["recipe"], found["result"]["epochs"]) == ("mine", 1)
+    assert call("lab", "list", "--yaml").code == 2
+
+
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = call("lab", "run", "cpu/digits", "--method", "all", "--dry-run", "--json").json()
@@ -93,6 +107,31 @@ def test_mistakes_are_said_in_one_line(tmp_path, arguments, says):
     assert answer.code == 2, answer.out
     assert says in answer.err
     assert len(answer.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("yaml", ("list",)),
+        ("yaml", ("run", "cpu/digits", "--method", "ce")),
+        ("lightning", ("run", "cpu/digits", "--method", "ce")),
+        ("lightning", ("resume", ".")),
+    ],
+)
+def test_what_is_not_installed_is_named_with_its_extra(tmp_path, module, arguments):
+    """In a process of its own, where the package cannot be imported."""
+    code = f"import sys; sys.modules[{module!r}] = None; sys.argv[1:] = {['lab', *arguments]!r}\n"
+    code += "from focalcal.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 1
+    assert "pip install 'focalcal[lab]'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_unwritable_place_is_said_in_one_line():
+    answer = call(*DIGITS, "--method", "ce", "--out", "/proc/runs")  # where not even root may write
+    assert (answer.code, answer.err.count("\n")) == (1, 1)
+    assert "/proc/runs" in answer.err
 
 
 def test_resuming_nothing_is_a_mistake(tmp_path):

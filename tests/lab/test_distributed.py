@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from focalcal.lab.catalog import find_recipe, whole_yaml
+from focalcal.lab.catalog import find_recipe, recipe_file
 from focalcal.lab.recipe import Optimizer
 
 pytestmark = pytest.mark.slow
@@ -68,7 +68,7 @@ def test_single_precision_stays_close(tmp_path):
     digits = find_recipe("cpu/digits")
     training = digits.training.model_copy(update={"optimizer": Optimizer(name="sgd", lr=0.05, momentum=0.9)})
     own = tmp_path / "sgd.yaml"
-    own.write_text(whole_yaml(digits.model_copy(update={"training": training})))
+    own.write_text(recipe_file(digits.model_copy(update={"training": training})))
     one, two = (run(tmp_path / str(number), number, "adafocal", recipe=str(own)) for number in (1, 2))
     alone, together = (np.load(folder / "predictions.npz") for folder in (one, two))
     np.testing.assert_array_equal(together["history_count"], alone["history_count"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch.utils.data import Dataset
 
@@ -13,6 +14,7 @@ from focalcal.lab.folder import Settings
 from focalcal.lab.prepare import load_for, shortened
 from focalcal.lab.recipe import Recipe
 from focalcal.lab.run import begin, dry_run, resume
+from focalcal.metrics import ood_auroc
 
 from .tiny import tokenizer, write_data
 
@@ -139,6 +141,14 @@ def test_a_tiny_run_of_each_kind_goes_to_its_end(name, folders, tmp_path):
     assert phases == {"pre"} | wanted
     assert {row.against for row in result.rows} == {"", *(each.name for each in recipe.measurement.out_of_distribution)}
     assert result.data
+    for each in recipe.measurement.out_of_distribution:
+        known, unknown = (
+            np.load(place.file("predictions.npz")),
+            np.load(place.file(f"out_of_distribution/{each.name}.npz")),
+        )
+        expected = ood_auroc(known["logits"][known["split"] == "test"].astype(float), unknown["logits"].astype(float))
+        measured = {(row.phase, row.against): row.value for row in result.rows if row.metric == "auroc"}
+        assert measured["pre", each.name] == pytest.approx(float(expected), abs=1e-9)
     if recipe.task == "classification":
         assert (place.path / "predictions.npz").exists()
         assert {path.stem.partition("-")[0] for path in (place.path / "calibrators").iterdir()} == {

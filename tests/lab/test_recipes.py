@@ -101,7 +101,7 @@ def test_a_recipe_says_what_it_does_and_the_file_how_to_run_it(name):
     header = [line for line in recipe_source(name).splitlines() if line.startswith("#")]
     commands = [line.split()[4] for line in header if line.startswith("#   focalcal lab run")]
     assert commands
-    assert all(command in catalog() or command == "my.yaml" for command in commands)
+    assert all(command in catalog() or command == "mine.yaml" for command in commands)
     if recipe.paper:
         assert name.startswith(f"{recipe.paper}/")
         assert f"[{recipe.paper}, " in "".join(header)

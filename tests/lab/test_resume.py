@@ -196,7 +196,7 @@ def test_a_folder_with_other_things_is_refused(tmp_path):
 def test_a_changed_recipe_is_refused(tmp_path):
     place = start(tmp_path / "run")
     text = place.file("recipe.yaml").read_text()
-    place.file("recipe.yaml").write_text(text.replace("lr: 0.001", "lr: 0.01"))
+    place.file("recipe.yaml").write_text(text.replace("lr: 0.001", "lr: 0.01", 1))
     with pytest.raises(InputError, match="was changed since the run began"):
         resume(place.path)
     for broken in (text + "\nspeed: fast\n", "[: broken", ""):
@@ -272,13 +272,6 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, uninterrupted):
     assert not list(place.path.rglob(".*"))  # nothing half-written remains
     resume(place.path)
     assert outcome(place.path) == uninterrupted("adafocal")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_unwritable_folder_is_an_error_of_the_system(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(PermissionError):
-        start(tmp_path / "run")
 
 
 def test_a_folder_below_a_file_is_an_error_of_the_system(tmp_path):

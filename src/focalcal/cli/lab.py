@@ -79,11 +79,13 @@ def run(
     focalcal lab run own --data FOLDER_OF_IMAGES --loss adafocal
     """
     from focalcal.lab.catalog import find_recipe
+
+    chosen = find_recipe(recipe)
+    _require_lightning()
     from focalcal.lab.folder import Settings
     from focalcal.lab.prepare import shortened
     from focalcal.lab.run import begin
 
-    chosen = find_recipe(recipe)
     if epochs is not None:
         chosen = shortened(chosen, epochs)
     if data is not None and not data.exists():
@@ -126,10 +128,16 @@ def resume(
 
     focalcal lab resume runs
     """
+    _require_lightning()
     places = sorted(path.parent for path in folder.rglob("run.json"))
     if not places:
         raise InputError(f"{folder}: there is no run in it. focalcal lab run begins one.")
     _carry_out(places, None, as_json=as_json, quiet=quiet)
+
+
+def _require_lightning() -> None:
+    """Say which extra brings Lightning, where it is missing, before anything imports it."""
+    import focalcal.integrations.lightning  # noqa: F401
 
 
 def _methods(recipe: Recipe, wanted: list[str] | None) -> list[str]:
@@ -176,7 +184,11 @@ def _carry_out(folders: list[Path], page: Path | None, *, as_json: bool, quiet: 
     for number, folder in enumerate(folders, 1):
         if bar:
             print(f"run {number} of {len(folders)}: {folder}", file=sys.stderr)
-        results.append(resume(folder, progress_bar=bar, say=lambda line: print(f"focalcal: {line}", file=sys.stderr)))
+        try:
+            results.append(resume(folder, progress_bar=bar, say=_say))
+        except KeyboardInterrupt:
+            _say(f"interrupted. Go on with: {shlex.join([program(), 'lab', 'resume', str(folder)])}")
+            raise
     if not is_first():
         return  # the first process speaks for all
     runs = [FinishedRun(str(folder), result) for folder, result in zip(folders, results, strict=True)]
@@ -188,6 +200,10 @@ def _carry_out(folders: list[Path], page: Path | None, *, as_json: bool, quiet: 
             print(folder)
     else:
         _print(found)
+
+
+def _say(line: str) -> None:
+    print(f"focalcal: {line}", file=sys.stderr)
 
 
 def _write_report(runs: list[FinishedRun], page: Path) -> str:

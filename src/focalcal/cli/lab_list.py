@@ -86,6 +86,9 @@ def lab_list(
     paper: Annotated[
         str | None, typer.Option("--paper", metavar="PAPER", help="Recipes of this paper only; cpu for the small ones.")
     ] = None,
+    as_yaml: Annotated[
+        bool, typer.Option("--yaml", help="Print one recipe as a file of its own, to change and to run.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the recipes: data, network, methods, epochs, and the published numbers.
@@ -98,9 +101,13 @@ def lab_list(
       focalcal lab list 'mukhoti2020/cifar100-*'
       focalcal lab list ghosh2022/cifar10-resnet50
       focalcal lab list --paper cpu --json
+      focalcal lab list own --yaml > mine.yaml
     """
     chosen = _chosen(pattern, paper)
     in_full = len(chosen) == 1
+    if as_yaml:
+        _print_yaml(chosen)
+        return
     result = LabListResult([_listed(recipe, in_full=in_full) for recipe in chosen])
     if as_json:
         print_json(asdict(result))
@@ -108,6 +115,15 @@ def lab_list(
         _print_in_full(standard_output(), result.recipes[0])
     else:
         _print_list(standard_output(), result.recipes)
+
+
+def _print_yaml(chosen: list[Recipe]) -> None:
+    from focalcal.errors import InputError
+    from focalcal.lab.catalog import recipe_file
+
+    if len(chosen) != 1:
+        raise InputError(f"--yaml: must be of one recipe; got {len(chosen)}. Name one.")
+    print(recipe_file(chosen[0]), end="")
 
 
 def _chosen(pattern: str | None, paper: str | None) -> list[Recipe]:

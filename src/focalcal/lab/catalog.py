@@ -32,7 +32,7 @@ from focalcal.lab.recipe import Recipe
 if TYPE_CHECKING:
     from importlib.abc import Traversable
 
-__all__ = ["catalog", "find_recipe", "nearest_recipes", "read_recipes", "recipe_source", "recipe_yaml", "whole_yaml"]
+__all__ = ["catalog", "find_recipe", "nearest_recipes", "read_recipes", "recipe_file", "recipe_source", "recipe_yaml"]
 
 # What the placeholders of one combination stand for: by "data", and by "data.field".
 Values: TypeAlias = "dict[str, Any]"
@@ -98,14 +98,14 @@ def recipe_yaml(recipe: Recipe) -> str:
     return text
 
 
-def whole_yaml(recipe: Recipe) -> str:
-    """A recipe as a file of its own that says everything, defaults too.
+def recipe_file(recipe: Recipe, *, defaults: bool = False) -> str:
+    """A recipe as a file of its own; with `defaults` it says everything, so that later versions read it the same.
 
-    >>> read_recipes(whole_yaml(catalog()["cpu/digits"]))["cpu/digits"] == catalog()["cpu/digits"]
+    >>> read_recipes(recipe_file(catalog()["cpu/digits"]))["cpu/digits"] == catalog()["cpu/digits"]
     True
     """
-    values = {"recipe": recipe.model_dump(mode="json")}
-    text: str = _yaml().safe_dump(values, sort_keys=False, allow_unicode=True, width=110)
+    values = {"recipe": recipe.model_dump(mode="json", exclude_defaults=not defaults)}
+    text: str = _yaml().safe_dump(values, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
     return text
 
 

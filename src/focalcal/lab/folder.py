@@ -29,7 +29,7 @@ import torch
 from focalcal import __version__
 from focalcal.core.files import write_atomically
 from focalcal.errors import FileFormatError, FocalCalError, InputError
-from focalcal.lab.catalog import find_recipe, whole_yaml
+from focalcal.lab.catalog import find_recipe, recipe_file
 from focalcal.lab.recipe import Recipe
 from focalcal.lab.results import RunResult, read_result
 
@@ -83,7 +83,7 @@ class RunFolder:
         if self.path.exists() and (not self.path.is_dir() or any(each.name != "lock" for each in self.path.iterdir())):
             raise InputError(f"{self.path}: must be a new or empty folder for a run. Name another --out.")
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.file("recipe.yaml"), whole_yaml(recipe).encode())
+        write_atomically(self.file("recipe.yaml"), recipe_file(recipe, defaults=True).encode())
         write_atomically(self.file("environment.json"), _json(environment()))
         write_atomically(self.file("run.json"), _json(asdict(settings)))  # last: the run has begun when it is there
 

@@ -189,7 +189,7 @@ def _conclude(prepared: Prepared, place: RunFolder, trainer: pl.Trainer, foreign
             place.file("calibrators").mkdir(exist_ok=True)
             for phase, calibrator in fitted.items():
                 calibrator.save(place.file("calibrators") / f"{phase}{file_suffix(calibrator)}")
-        rows += _out_of_distribution(prepared, trainer, test, rows, foreign)
+        rows += _out_of_distribution(prepared, place, trainer, test, rows, foreign)
     return RunResult(
         recipe=recipe.name,
         method=settings.method,
@@ -231,13 +231,26 @@ def _write_predictions(prepared: Prepared, val: Rows, test: Rows, place: RunFold
 
 
 def _out_of_distribution(
-    prepared: Prepared, trainer: pl.Trainer, test: Rows, rows: list[Measured], foreign: dict[str, Data]
+    prepared: Prepared,
+    place: RunFolder,
+    trainer: pl.Trainer,
+    test: Rows,
+    rows: list[Measured],
+    foreign: dict[str, Data],
 ) -> list[Measured]:
-    """AUROC of telling the test rows from each set that is out of distribution, at T = 1 and at the fitted T."""
+    """AUROC of telling the test rows from each set that is out of distribution, at T = 1 and at the fitted T.
+
+    The logits are kept, for `focalcal.lab.ood.roc_curve`.
+    """
     if not foreign:
         return []
     temperature = next((row.temperature for row in rows if row.phase == "post" and row.temperature), 1.0)
     others = {name: predict(prepared, trainer, data.test).logits for name, data in foreign.items()}
+    if trainer.is_global_zero:
+        place.file("out_of_distribution").mkdir(exist_ok=True)
+        for name, logits in others.items():
+            table = Table(name=name, scores=logits.numpy(), kind="logits", labels=None)
+            write_predictions(table, place.file("out_of_distribution") / f"{name}.npz")
     return list(ood_table(test.logits, others, temperature))
 
 
