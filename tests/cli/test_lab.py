@@ -29,6 +29,12 @@ def test_a_run_prints_its_numbers_and_what_to_do_next(tmp_path):
     assert Path(line[-1]).stat().st_size > 100_000
 
 
+def test_started_as_a_module_it_suggests_a_module(tmp_path):
+    command = [sys.executable, "-m", "focalcal", *DIGITS, "--method", "ce", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert f"{sys.executable} -m focalcal report " in done.stdout
+
+
 def test_seeds_and_methods_give_a_folder_each(tmp_path):
     found = call(*DIGITS, "--method", "ce", "--loss", "adafocal", "--seeds", "2", "--out", tmp_path, "--json").json()
     assert [(each["result"]["method"], each["result"]["seed"]) for each in found["runs"]] == [

@@ -205,10 +205,10 @@ def _fit(calibrator: Calibrator, rows: Division) -> None:
 def _apply_command(calibrator: str, files: list[str], columns: Columns) -> str:
     """The command that applies the calibrator to the files at hand; it works as it stands."""
     if "-" in files:
-        return shlex.join([program(), "apply", calibrator, "FILE", "--out", "OUT"])
+        return shlex.join([*program(), "apply", calibrator, "FILE", "--out", "OUT"])
     if len(files) == 2 and all(file.endswith(".npy") for file in files):
         files = files[:1]  # the other one has the labels
-    words = [program(), "apply", calibrator, *files]
+    words = [*program(), "apply", calibrator, *files]
     words += ["--scores", columns.scores] if columns.scores else []
     words += ["--kind", columns.kind] if columns.kind else []
     return shlex.join([*words, "--out", _calibrated_name(files)])

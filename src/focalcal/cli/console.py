@@ -38,10 +38,12 @@ def standard_output() -> Console:
     return Console(width=width, highlight=False, emoji=False, markup=False, soft_wrap=not sys.stdout.isatty())
 
 
-def program() -> str:
-    """What to type for this command: its name where the shell finds it, else the path that was typed."""
+def program() -> list[str]:
+    """What to type for this command: its name where the shell finds it, else what was typed."""
     script = Path(sys.argv[0])
-    return "focalcal" if shutil.which("focalcal") == str(script.absolute()) else str(script)
+    if script.name == "__main__.py":
+        return [sys.executable, "-m", "focalcal"]
+    return ["focalcal" if shutil.which("focalcal") == str(script.absolute()) else str(script)]
 
 
 def make_table(*headings: str, title: str | None = None) -> Table:

@@ -52,9 +52,9 @@ def _next_commands(found: Demo) -> list[str]:
     logits, fitted = f"{found.folder}/cross-entropy.npz", f"{found.folder}/cross-entropy.temperature.json"
     own = f"{found.folder}/my-calibrator.json"
     return [
-        shlex.join([program(), "evaluate", logits, "--calibrator", fitted]),
-        shlex.join([program(), "compare", logits, "--split", "val"]),
-        shlex.join([program(), "calibrate", logits, "--method", "focal-temperature", "--out", own]),
+        shlex.join([*program(), "evaluate", logits, "--calibrator", fitted]),
+        shlex.join([*program(), "compare", logits, "--split", "val"]),
+        shlex.join([*program(), "calibrate", logits, "--method", "focal-temperature", "--out", own]),
     ]
 
 

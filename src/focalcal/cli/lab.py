@@ -187,7 +187,7 @@ def _carry_out(folders: list[Path], page: Path | None, *, as_json: bool, quiet: 
         try:
             results.append(resume(folder, progress_bar=bar, say=_say))
         except KeyboardInterrupt:
-            _say(f"interrupted. Go on with: {shlex.join([program(), 'lab', 'resume', str(folder)])}")
+            _say(f"interrupted. Go on with: {shlex.join([*program(), 'lab', 'resume', str(folder)])}")
             raise
     if not is_first():
         return  # the first process speaks for all
@@ -228,7 +228,7 @@ def _print(found: Runs) -> None:
         console.print(f"Open {found.report} in a browser.")
     elif predictions.exists():
         page = predictions.with_name("report.html")
-        line = shlex.join([program(), "report", str(predictions), "--out", str(page)])
+        line = shlex.join([*program(), "report", str(predictions), "--out", str(page)])
         console.print("Next, try:")
         console.print(f"  {line}", soft_wrap=True)
 

@@ -7,6 +7,7 @@ checkpoints/       the last two, each with the hash of its content in its name
 monitor.json       what the papers plot, per epoch
 predictions.npz    logits of val and test, ready for `focalcal report`
 calibrators/       one file each
+out_of_distribution/   logits of foreign sets, where the recipe has some
 results.json       every number, when the run is finished
 """
 
