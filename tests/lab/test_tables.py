@@ -199,3 +199,10 @@ def test_runs_of_other_papers_do_not_count(tmp_path):
     write(tmp_path, result(0, Measured("pre", "ece_ew", 0.02), recipe="komisarenko2024/cifar10-resnet50"))
     found = published_table("mukhoti2020", "1", tmp_path)
     assert (found.runs, {row.status for row in found.rows}) == (0, {"not run"})
+
+
+def test_other_splits_than_the_paper_s_are_said(tmp_path):
+    write(tmp_path, result(0, Measured("pre", "ece_ew", 0.017), num_train=22500, num_val=2500))
+    found = cell(tmp_path, method="flsd-53", phase="pre")
+    assert found.status == "measured"
+    assert found.note == "Splits of 22,500/2,500/10,000 rows, not the paper's 45,000/5,000/10,000."

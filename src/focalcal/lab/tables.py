@@ -14,8 +14,18 @@ from focalcal.lab.catalog import catalog
 from focalcal.lab.published import PublishedNumber, published_numbers
 from focalcal.lab.results import Measured, RunResult, read_result
 
-__all__ = ["Table", "TableRow", "published_table", "read_runs"]
+__all__ = ["PAPER_SPLITS", "Table", "TableRow", "published_table", "read_runs"]
 
+# Training, validation and test rows in the papers, by the data of a recipe [mukhoti2020, App. D; ghosh2022, App. D].
+PAPER_SPLITS = {
+    "cifar10": (45_000, 5_000, 10_000),
+    "cifar100": (45_000, 5_000, 10_000),
+    "tiny-imagenet": (90_000, 10_000, 10_000),
+    "imagenet": (1_281_167, 25_000, 25_000),
+    "20newsgroups": (15_098, 900, 3_999),
+    "20newsgroups-bert": (15_098, 900, 3_999),
+    "sst-binary": (6_920, 872, 1_821),
+}
 Status = Literal["measured", "not run", "not averaged"]
 
 
@@ -172,7 +182,7 @@ _KINDS: dict[str, Callable[[RunResult], str]] = {
 
 
 def _note(number: PublishedNumber, recipe: str, runs: Sequence[_Run], values: Sequence[Measured]) -> str:
-    """What a reader of the cell should know: the recipe was changed, or its runs lack this number."""
+    """What a reader of the cell should know: another recipe or other data than the paper's, or no such number."""
     if not runs:
         return ""
     first = runs[0].result
@@ -182,6 +192,10 @@ def _note(number: PublishedNumber, recipe: str, runs: Sequence[_Run], values: Se
         said.append(f"The recipe of these runs was changed (digest {first.digest}, as it ships {known.digest()}).")
     if known is not None and first.epochs != known.training.epochs:
         said.append(f"Trained for {first.epochs} of {known.training.epochs} epochs.")
+    sizes = (first.num_train, first.num_val, first.num_test)
+    if known is not None and sizes != (printed := PAPER_SPLITS.get(known.data.name, sizes)):
+        mine, theirs = ("/".join(f"{size:,}" for size in each) for each in (sizes, printed))
+        said.append(f"Splits of {mine} rows, not the paper's {theirs}.")
     if not values:
         said.append(f"The runs did not measure {number.metric} in phase {number.phase}.")
     return " ".join(said)
