@@ -34,9 +34,11 @@ def recipe(**training) -> Recipe:
     return base.model_copy(update={"training": base.training.model_copy(update=training)})
 
 
-def start(folder: Path, method: str = "adafocal", every: int | None = 3, wanted: Recipe | None = None) -> RunFolder:
+def start(
+    folder: Path, method: str = "adafocal", every: int | None = 3, wanted: Recipe | None = None, **trainer: str
+) -> RunFolder:
     wanted = wanted or recipe()
-    trainer = {"accelerator": "cpu", "devices": 1}
+    trainer = {"accelerator": "cpu", "devices": 1, **trainer}
     return begin(wanted, folder, Settings(method, 0, wanted.digest(), None, 1, every, trainer))
 
 
@@ -118,6 +120,17 @@ def test_the_best_epoch_is_kept_over_an_interruption(tmp_path, monkeypatch):
     resume(place.path)
     assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
     assert (tmp_path / "cut/best.safetensors").read_bytes() == (tmp_path / "whole/best.safetensors").read_bytes()
+
+
+def test_double_precision_survives_an_interruption(tmp_path, monkeypatch):
+    resume(start(tmp_path / "whole", precision="64-true").path)
+    place = start(tmp_path / "cut", precision="64-true")
+    with monkeypatch.context() as patch:
+        crash_after(patch, 14)
+        with pytest.raises(RuntimeError, match="power cut"):
+            resume(place.path)
+    resume(place.path)
+    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
 
 
 # A worker that a kill can hit anywhere: while it imports, trains, validates, writes, calibrates or measures.

@@ -93,6 +93,8 @@ def _carry_on(place: RunFolder, recipe: Recipe, settings: Settings, progress_bar
     """Train from the last checkpoint, or from the start, and conclude."""
     with _threads(settings.threads), _quiet_lightning():
         prepared = prepare(recipe, settings)
+        if settings.trainer.get("precision", recipe.training.precision) == "64-true":
+            prepared.module.double()  # Lightning would restore the weights in single precision, and widen them then
         bins = getattr(prepared.module.loss, "num_bins", USUAL_BINS)
         if bins < USUAL_BINS and "num_bins" not in recipe.methods[settings.method].options:
             rows = len(prepared.data.val)  # type: ignore[arg-type]
