@@ -106,6 +106,8 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
         (("missing.yaml", "--method", "ce"), "must be a file that exists"),
         (("own", "--loss", "adafocal"), "own"),
         (("cpu/digits", "--method", "ce", "--logger", "paper"), "logger: must be one of csv, tensorboard"),
+        (("cpu/digits", "--method", "ce", "--accelerator", "abacus"), "trainer: "),
+        (("cpu/digits", "--method", "ce", "--precision", "3"), "trainer: Precision '3' is invalid"),
     ],
 )
 def test_mistakes_are_said_in_one_line(tmp_path, arguments, says):
@@ -113,6 +115,7 @@ def test_mistakes_are_said_in_one_line(tmp_path, arguments, says):
     assert answer.code == 2, answer.out
     assert says in answer.err
     assert len(answer.err.strip().splitlines()) == 1
+    assert list(tmp_path.rglob("run.json")) == []  # nothing was begun
 
 
 @pytest.mark.parametrize(

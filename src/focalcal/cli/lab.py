@@ -18,6 +18,7 @@ from focalcal.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from focalcal.lab.data import Data
     from focalcal.lab.recipe import Recipe
     from focalcal.lab.results import FinishedRun, RunResult, Runs
 
@@ -83,8 +84,8 @@ def run(
     chosen = find_recipe(recipe)
     _require_lightning()
     from focalcal.lab.folder import Settings
-    from focalcal.lab.prepare import shortened
-    from focalcal.lab.run import begin
+    from focalcal.lab.prepare import prepare, shortened
+    from focalcal.lab.run import begin, check_trainer
 
     if epochs is not None:
         chosen = shortened(chosen, epochs)
@@ -102,18 +103,17 @@ def run(
     }
     trainer |= {name: value for name, value in (("precision", precision), ("logger", logger)) if value is not None}
     source = None if data is None else str(data.absolute())
-    places = [
-        begin(
-            chosen,
-            out / chosen.name / name / f"seed-{number}",
-            Settings(name, number, chosen.digest(), source, threads, checkpoint_every, trainer),
-        )
+    plans = [
+        Settings(name, number, chosen.digest(), source, threads, checkpoint_every, trainer)
         for name in methods
         for number in range(seed, seed + seeds)
     ]
+    check_trainer(trainer)  # what is wrong is said before anything is written
+    loaded = prepare(chosen, plans[0]).data
+    places = [begin(chosen, out / chosen.name / plan.method / f"seed-{plan.seed}", plan) for plan in plans]
     wants_report = report if report is not None else chosen.data.name == "own"
     page = out / chosen.name / "report.html" if wants_report else None
-    _carry_out([place.path for place in places], page, as_json=as_json, quiet=quiet)
+    _carry_out([place.path for place in places], page, data=loaded, as_json=as_json, quiet=quiet)
 
 
 @app.command("resume")
@@ -174,8 +174,8 @@ def _dry_run(recipe: Recipe, methods: list[str], seed: int, data: Path | None, *
         console.print(f"  {name}: one step, loss {loss:.4g}")
 
 
-def _carry_out(folders: list[Path], page: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Take every run to its end, then say what was found."""
+def _carry_out(folders: list[Path], page: Path | None, *, data: Data | None = None, as_json: bool, quiet: bool) -> None:
+    """Take every run to its end, then say what was found; `data` are those of the first run."""
     from focalcal.lab.results import FinishedRun, Runs
     from focalcal.lab.run import is_first, resume
 
@@ -185,7 +185,7 @@ def _carry_out(folders: list[Path], page: Path | None, *, as_json: bool, quiet: 
         if bar:
             print(f"run {number} of {len(folders)}: {folder}", file=sys.stderr)
         try:
-            results.append(resume(folder, progress_bar=bar, say=_say))
+            results.append(resume(folder, data=data if number == 1 else None, progress_bar=bar, say=_say))
         except KeyboardInterrupt:
             _say(f"interrupted. Go on with: {shlex.join([*program(), 'lab', 'resume', str(folder)])}")
             raise

@@ -15,12 +15,13 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from focalcal.calibrators.files import file_suffix
 from focalcal.core.gather import gather_rows
-from focalcal.errors import InputError
+from focalcal.errors import InputError, MissingExtraError
 from focalcal.integrations.lightning import MonitorCallback
 from focalcal.lab.callbacks import Collector, RunCheckpoint, StepSeed, WholeCheckpoints
 from focalcal.lab.data import Data
@@ -34,6 +35,8 @@ from focalcal.losses.validation_bins import ValidationBinsLoss
 from focalcal.streams import Table, write_predictions
 
 Say = Callable[[str], object]
+# Lightning's loggers by short names.
+LOGGERS = {"csv": "CSVLogger", "tensorboard": "TensorBoardLogger"}
 
 
 def begin(recipe: Recipe, folder: str | Path, settings: Settings) -> RunFolder:
@@ -55,17 +58,18 @@ def begin(recipe: Recipe, folder: str | Path, settings: Settings) -> RunFolder:
     return place
 
 
-def resume(folder: str | Path, *, progress_bar: bool = False, say: Say = print) -> RunResult:
+def resume(folder: str | Path, *, data: Data | None = None, progress_bar: bool = False, say: Say = print) -> RunResult:
     """Take a run from its last checkpoint, or from its start, to its end; a finished one is only read.
 
-    The result is bit-identical to that of a run that was never interrupted, on the same machine and versions.
+    `data` are those of the run, if they have been loaded already. The result is bit-identical to that of a run that was
+    never interrupted, on the same machine and versions.
     """
     place = RunFolder(folder)
     recipe, settings = place.read()
     if place.finished:
         return place.result()
     with place.locked() if is_first() else nullcontext():
-        return _carry_on(place, recipe, settings, progress_bar, say)
+        return _carry_on(place, recipe, settings, data, progress_bar, say)
 
 
 def dry_run(
@@ -89,10 +93,12 @@ def dry_run(
     return value
 
 
-def _carry_on(place: RunFolder, recipe: Recipe, settings: Settings, progress_bar: bool, say: Say) -> RunResult:
+def _carry_on(
+    place: RunFolder, recipe: Recipe, settings: Settings, data: Data | None, progress_bar: bool, say: Say
+) -> RunResult:
     """Train from the last checkpoint, or from the start, and conclude."""
     with _threads(settings.threads), _quiet_lightning():
-        prepared = prepare(recipe, settings)
+        prepared = prepare(recipe, settings, data=data)
         if settings.trainer.get("precision", recipe.training.precision) == "64-true":
             prepared.module.double()  # Lightning would restore the weights in single precision, and widen them then
         bins = getattr(prepared.module.loss, "num_bins", USUAL_BINS)
@@ -152,16 +158,26 @@ def _monitor(prepared: Prepared, place: RunFolder) -> MonitorCallback:
     )
 
 
+def check_trainer(options: dict[str, Any]) -> None:
+    """Refuse options that Lightning refuses, or a logger that there is not, before anything is written."""
+    given = dict(options)
+    if (name := given.pop("logger", None)) not in (None, *LOGGERS):
+        raise InputError(f"logger: must be one of {', '.join(LOGGERS)}; got {name!r}.")
+    try:
+        with _quiet_lightning():
+            pl.Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False, **given)
+    except (MisconfigurationException, ValueError, TypeError) as error:
+        raise InputError(f"trainer: {' '.join(str(error).split())}") from error
+
+
 def _logger(name: str | None, place: RunFolder) -> Any:
     """One of Lightning's loggers by its name, writing below the run's folder."""
-    from lightning.pytorch import loggers
-
-    kinds = {"csv": loggers.CSVLogger, "tensorboard": loggers.TensorBoardLogger}
     if name is None:
         return False
-    if name not in kinds:
-        raise InputError(f"logger: must be one of {', '.join(kinds)}; got {name!r}.")
-    return kinds[name](str(place.path), name="logs", version="")
+    try:
+        return getattr(pl.loggers, LOGGERS[name])(str(place.path), name="logs", version="")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"The {name} logger needs a package of its own: pip install {name}.") from error
 
 
 def _fit(trainer: pl.Trainer, prepared: Prepared, checkpoint: Path | None) -> None:
