@@ -59,7 +59,7 @@ def run(
         bool | None, typer.Option("--report/--no-report", help="Write OUT/RECIPE/report.html; usual for `own`.")
     ] = None,
     accelerator: Annotated[str, typer.Option(help="Lightning's: auto, cpu, gpu, mps, tpu.")] = "auto",
-    devices: Annotated[str, typer.Option(help="Lightning's: auto, a number, or a list such as 0,1.")] = "auto",
+    devices: Annotated[str, typer.Option(help="Lightning's: a number, a list such as 0,1, or auto for all.")] = "1",
     strategy: Annotated[str, typer.Option(help="Lightning's: auto, ddp, fsdp, ...")] = "auto",
     nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
     precision: Annotated[str | None, typer.Option(help="Lightning's, such as bf16-mixed; else the recipe's.")] = None,
@@ -73,11 +73,12 @@ def run(
 ) -> None:
     """Train, calibrate and measure by a recipe; everything is kept in a folder and can be resumed.
 
-    focalcal lab run cpu/digits --method adafocal
-
-    focalcal lab run mukhoti2020/cifar10-resnet50 --method flsd-53 --seeds 5 --data DIR
-
-    focalcal lab run own --data FOLDER_OF_IMAGES --loss adafocal
+    \b
+    Examples:
+      focalcal lab run own --data FOLDER_OF_IMAGES --loss adafocal
+      focalcal lab run cpu/digits --method ce --method adafocal --seeds 3
+      focalcal lab run mukhoti2020/cifar10-resnet50 --method flsd-53 --seeds 5 --data DIR
+      focalcal lab run ghosh2022/imagenet-resnet50 --method adafocal --data DIR --devices 8 --strategy ddp
     """
     from focalcal.lab.catalog import find_recipe
 
@@ -124,9 +125,10 @@ def resume(
 ) -> None:
     """Go on with interrupted runs from their last checkpoints; the result is that of a run never interrupted.
 
-    focalcal lab resume runs/cpu/digits/adafocal/seed-0
-
-    focalcal lab resume runs
+    \b
+    Examples:
+      focalcal lab resume runs/cpu/digits/adafocal/seed-0
+      focalcal lab resume runs
     """
     _require_lightning()
     places = sorted(path.parent for path in folder.rglob("run.json"))
