@@ -22,7 +22,8 @@ import focalcal as fc
 from focalcal.errors import FileFormatError, InputError
 from focalcal.integrations.lightning import AdaFocalCallback, CalibratedClassifier, MonitorCallback, read_monitor
 from focalcal.integrations.lightning.monitor import find_head
-from focalcal.integrations.lightning.records import LearnedEpochs, Norms, Tally, gradient_edges, write_monitor
+from focalcal.integrations.lightning.monitor_file import write_monitor
+from focalcal.integrations.lightning.tallies import LearnedEpochs, Norms, Tally, gradient_edges
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -406,8 +407,8 @@ CHECKPOINTS = {
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
 def test_a_resumed_run_ends_with_the_same_file(moment, suffix, tmp_path, monkeypatch):
     # A small block, so that both whole blocks and waiting logits are in the checkpoint.
-    monkeypatch.setattr("focalcal.integrations.lightning.records._BLOCK_LOGITS", 100)
-    monkeypatch.setattr("focalcal.integrations.lightning.records._BLOCK_NORMS", 40)
+    monkeypatch.setattr("focalcal.integrations.lightning.tallies._BLOCK_LOGITS", 100)
+    monkeypatch.setattr("focalcal.integrations.lightning.tallies._BLOCK_NORMS", 40)
 
     def run(name, ckpt_path=None):
         monitor = MonitorCallback(tmp_path / f"{name}.{suffix}", test_loader=pairs(TEST), learned=(0, 1, 2))

@@ -23,20 +23,9 @@ from focalcal.integrations.lightning.evaluation import (
     logits_and_labels,
     moved,
 )
-from focalcal.integrations.lightning.records import (
-    IGNORED,
-    SCHEMA,
-    LearnedEpochs,
-    Norms,
-    Record,
-    Tally,
-    correspondence_record,
-    gamma_record,
-    number,
-    read_monitor,
-    split_record,
-    write_monitor,
-)
+from focalcal.integrations.lightning.monitor_file import SCHEMA, read_monitor, write_monitor
+from focalcal.integrations.lightning.records import correspondence_record, gamma_record, split_record
+from focalcal.integrations.lightning.tallies import IGNORED, LearnedEpochs, Norms, Record, Tally, number
 
 __all__ = ["MonitorCallback", "read_monitor"]
 
