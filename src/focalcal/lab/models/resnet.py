@@ -31,7 +31,7 @@ def image_shape(facts: Mapping[str, Any], num_classes: int, *, smallest: int = 1
     require(num_classes >= 2, "num_classes", "must be at least 2", num_classes)
     for name in ("channels", "size"):
         count = facts.get(name)
-        fix = "This network takes images (N, channels, size, size)."
+        fix = "This network takes images (N, channels, size, size); for features take the model mlp."
         require(isinstance(count, int) and count >= 1, f"facts[{name!r}]", "must be a whole number", repr(count), fix)
     fix = "Resize the images, or take a smaller network."
     require(facts["size"] >= smallest, "facts['size']", f"must be at least {smallest} here", facts["size"], fix)
