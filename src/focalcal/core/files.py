@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,20 +38,14 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     place = Path(path)
     if place.exists() and not place.is_file():  # a device would be replaced by a file, not written to
         raise OSError(errno.EINVAL, "it is not a file", str(place))
-    handle, name = tempfile.mkstemp(prefix=f".{place.name[:100]}.", dir=place.parent)
+    # The name is chosen before there is a file, so that an interrupt at any moment finds what it has to take away.
+    beside = place.with_name(f".{place.name[:50]}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "w+b") as file:
+        with open(beside, "x+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())  # mkstemp's files are for their owner only
-        os.replace(name, place)
+        os.replace(beside, place)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
