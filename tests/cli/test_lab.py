@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from focalcal.cli import lab
+from focalcal.errors import FocalCalError
+
 from ..lab.tiny import own
-from .tools import call, run
+from .tools import ENVIRONMENT, SCRIPT, call, run
 
 DIGITS = ("lab", "run", "cpu/digits", "--epochs", "1", "--threads", "1", "--accelerator", "cpu")
 
@@ -149,11 +155,112 @@ def test_resuming_nothing_is_a_mistake(tmp_path):
     assert "there is no run in it" in answer.err
 
 
-def test_a_second_run_in_the_same_place_is_a_mistake(tmp_path):
+def test_the_same_command_again_reads_what_is_finished(tmp_path):
+    first = call(*DIGITS, "--method", "ce", "--out", tmp_path, "--json")
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    again = call(*DIGITS, "--method", "ce", "--out", tmp_path, "--json")
+    assert (first.code, again.code) == (0, 0)
+    assert again.out == first.out
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == written
+
+
+def test_another_command_in_the_same_place_is_a_mistake(tmp_path):
     assert call(*DIGITS, "--method", "ce", "--out", tmp_path).code == 0
-    answer = call(*DIGITS, "--method", "ce", "--out", tmp_path)
+    answer = call(*DIGITS, "--method", "ce", "--epochs", 2, "--out", tmp_path)
     assert answer.code == 2
-    assert "holds a run that is finished" in answer.err
+    assert "holds another run, with another recipe" in answer.err
+
+
+@pytest.mark.slow
+def test_runs_side_by_side_find_what_they_find_one_after_another(tmp_path):
+    wanted = (*DIGITS, "--method", "ce", "--method", "fl-1", "--threads", 1)
+    alone = call(*wanted, "--out", tmp_path / "a", "--json")
+    together = call(*wanted, "--out", tmp_path / "b", "--jobs", 2, "--json")
+    assert together.err.splitlines()[-1].startswith("focalcal: 2 of 2 runs: ")
+    found = [[run["result"] for run in json.loads(answer.out)["runs"]] for answer in (alone, together)]
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_among_others_is_said(tmp_path):
+    wanted = (*DIGITS, "--method", "ce", "--method", "fl-1", "--out", tmp_path)
+    assert call(*wanted).code == 0
+    folder = next(tmp_path.rglob("fl-1/seed-0"))
+    (folder / "results.json").unlink()
+    (folder / "recipe.yaml").write_text("recipe: {}")
+    answer = call("lab", "resume", tmp_path, "--jobs", 2)
+    assert answer.code == 1
+    assert answer.err.startswith(f"focalcal: {folder / 'recipe.yaml'}, ")
+    assert answer.err.count("\n") == 1
+
+
+def test_the_first_failure_among_runs_side_by_side_stops_what_is_not_begun(tmp_path, monkeypatch, capsys):
+    begun = []
+
+    def work(folder: Path) -> str:
+        begun.append(folder)
+        time.sleep(0 if folder.name == "0" else 0.3)
+        return f"{folder}: is broken." if folder.name == "0" else ""
+
+    monkeypatch.setattr(lab, "_in_process", work)
+    folders = [tmp_path / str(number) for number in range(9)]
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "results.json").write_text("{}")  # finished before
+    with pytest.raises(FocalCalError, match=r"0: is broken\.$"):
+        lab._side_by_side(folders, 2, quiet=False)
+    assert folders[0] in begun
+    assert folders[1] not in begun
+    assert len(begun) <= 3
+    del begun[:]
+    lab._side_by_side(folders[1:4], 2, quiet=False)
+    assert sorted(begun) == folders[2:4]
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[2].partition(":")[0].strip() for line in said] == ["1 of 2 runs", "2 of 2 runs"]
+
+
+def test_what_a_run_in_a_process_of_its_own_says_is_said(tmp_path, monkeypatch, capsys):
+    script = "import sys; print('Warning: of a library', file=sys.stderr); print('focalcal: 2 bins.', file=sys.stderr)"
+    command = ["-c", f"{script}; sys.exit(CODE)"]
+    original = subprocess.run
+    for code, answer, said in ((0, "", "focalcal: 2 bins.\n"), (1, "2 bins.", "")):
+        made = [sys.executable, command[0], command[1].replace("CODE", str(code))]
+        monkeypatch.setattr(subprocess, "run", lambda given, made=made, **options: original(made, **options))
+        assert lab._in_process(tmp_path) == answer
+        assert capsys.readouterr().err == said
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_runs_side_by_side_and_the_same_command_goes_on(tmp_path):
+    wanted = ("lab", "run", "cpu/digits", "--epochs", 15, "--threads", 1, "--accelerator", "cpu", "--method", "ce")
+    wanted = [str(each) for each in (*wanted, "--jobs", 2, "--out", tmp_path)]
+    folder = tmp_path / "cpu/digits/ce/seed-0"
+    # a session of its own: a key that is pressed reaches the command and the processes that it started, as here
+    process = subprocess.Popen(
+        [SCRIPT, *wanted],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=ENVIRONMENT | {"OMP_NUM_THREADS": "1"},
+    )
+    try:
+        while process.poll() is None and not list(tmp_path.rglob("*.ckpt")):
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=300)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (process.returncode, out) == (130, "")
+    assert err == "focalcal: interrupted. The same command goes on.\n"
+    with pytest.raises(ProcessLookupError):  # nobody is left
+        os.killpg(process.pid, 0)
+    assert not (folder / "results.json").exists()
+    spent = json.loads((folder / "time.json").read_text())["seconds"]
+    answer = call(*wanted, "--quiet")
+    assert (answer.code, answer.out) == (0, f"{folder}\n")
+    assert (folder / "results.json").exists()
+    assert json.loads((folder / "time.json").read_text())["seconds"] > spent
 
 
 def test_runs_appear_in_the_table_only_if_they_belong_there(tmp_path):

@@ -32,9 +32,14 @@ def test_an_interrupt_in_the_moment_of_creation_leaves_nothing_behind(tmp_path, 
 def test_an_error_while_writing_leaves_the_old_file(tmp_path):
     place = tmp_path / "numbers.json"
     place.write_bytes(b"old")
-    with pytest.raises(ZeroDivisionError), atomic_file(place) as file:
-        file.write(b"half")
-        raise ZeroDivisionError
+
+    def write_half():
+        with atomic_file(place) as file:
+            file.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half()
     assert [path.name for path in tmp_path.iterdir()] == ["numbers.json"]
     assert place.read_bytes() == b"old"
 

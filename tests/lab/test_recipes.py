@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import textwrap
 import zipfile
 from collections import Counter
 from importlib import import_module, resources
@@ -169,6 +170,24 @@ def test_a_variant_by_the_mean_differs_in_reduction_and_clipping_only(name):
     assert base.digest() != mean.digest()
 
 
+def test_the_fingerprint_of_a_method_is_of_what_decides_its_runs():
+    recipe = catalog()["cpu/digits"]
+    more = recipe.model_copy(update={"methods": {**recipe.methods, "fl-9": recipe.methods["fl-1"]}, "about": "x"})
+    assert more.digest("ce") == recipe.digest("ce")
+    assert more.digest() != recipe.digest()
+    assert len({recipe.digest(method) for method in recipe.methods}) == len(recipe.methods)
+    longer = recipe.model_copy(update={"training": recipe.training.model_copy(update={"epochs": 61})})
+    assert longer.digest("ce") != recipe.digest("ce")
+
+
+@pytest.mark.parametrize(("given", "read"), [("true", True), ("false", False), ("3", 3), ("1", 1), ("0", False)])
+def test_the_monitor_is_a_switch_or_a_number_of_epochs(given, read):
+    (recipe,) = read_recipes(changed("  about: small", f"  about: small\n  monitor: {given}")).values()
+    assert (recipe.monitor, type(recipe.monitor)) == (read, type(read))
+    again = read_recipes("recipe:\n  about: ''\n" + textwrap.indent(recipe_yaml(recipe), "  "))
+    assert again["mine"].monitor == read
+
+
 def test_what_the_released_code_does_is_in_the_image_recipes_and_their_notes():
     for name, recipe in catalog().items():
         if recipe.published and recipe.data.name in ("cifar10", "cifar100", "tiny-imagenet") and "+" not in name:
@@ -193,6 +212,9 @@ def test_the_first_temperature_of_a_recipe_with_foreign_sets_is_chosen_by_equal_
     assert {recipe.name.partition("+")[0] for recipe in found} == {
         "ghosh2022/cifar10-resnet110",
         "ghosh2022/cifar10-wrn-26-10",
+        "cpu/cifar10-s-resnet8",
+        "cpu/cifar10-s-resnet20",
+        "cpu/cifar10-resnet8",
     }
     for recipe in found:
         first = next(wish for wish in recipe.measurement.calibrators if wish.phase == "post")
@@ -315,6 +337,8 @@ MALFORMED = {
     "a wrong type": (changed("epochs: 3", "epochs: many"), "training.epochs: Input should be a valid integer"),
     "out of range": (changed("epochs: 3", "epochs: 0"), "training.epochs: .*greater than or equal to 1; got 0"),
     "an unknown optimiser": (changed("adam", "rmsprop"), "training.optimizer.name: .*; got 'rmsprop'"),
+    "a monitor of no epochs": (changed("  about: small", "  about: small\n  monitor: -3"), "monitor.*; got -3"),
+    "a monitor of words": (changed("  about: small", "  about: small\n  monitor: often"), "monitor.*; got 'often'"),
     "milestones": (changed("epochs: 3", "epochs: 3, milestones: [5]"), "milestones must rise strictly"),
     "an unknown placeholder": (
         changed("name: mine", "name: 'a/{data}'"),

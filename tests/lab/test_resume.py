@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -19,7 +20,7 @@ import pytest
 import torch
 
 from focalcal.errors import FileFormatError, FocalCalError, InputError
-from focalcal.integrations.lightning import CalibratedClassifier
+from focalcal.integrations.lightning import CalibratedClassifier, read_monitor
 from focalcal.lab.catalog import find_recipe
 from focalcal.lab.folder import RunFolder, Settings
 from focalcal.lab.prepare import shortened
@@ -39,7 +40,7 @@ def start(
 ) -> RunFolder:
     wanted = wanted or recipe()
     trainer = {"accelerator": "cpu", "devices": 1, **trainer}
-    return begin(wanted, folder, Settings(method, 0, wanted.digest(), None, 1, every, trainer))
+    return begin(wanted, folder, Settings(method, 0, wanted.digest(method), None, 1, every, trainer))
 
 
 def crash_after(monkeypatch, steps: int) -> None:
@@ -133,6 +134,42 @@ def test_double_precision_survives_an_interruption(tmp_path, monkeypatch):
     assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
 
 
+def test_the_monitor_records_every_so_many_epochs_and_the_last_one(tmp_path, monkeypatch):
+    """As MonitorCallback(every=3) says; interrupted in an epoch that is recorded, the file is the same."""
+    wanted = shortened(find_recipe("cpu/digits"), 4).model_copy(update={"monitor": 3})
+    resume(start(tmp_path / "whole", wanted=wanted).path)
+    records = read_monitor(tmp_path / "whole/monitor.json")
+    assert [(record["epoch"], record["step"]) for record in records] == [(2, 3 * BATCHES), (3, 4 * BATCHES)]
+    place = start(tmp_path / "cut", wanted=wanted)
+    with monkeypatch.context() as patch:
+        crash_after(patch, 2 * BATCHES + 5)
+        with pytest.raises(RuntimeError, match="power cut"):
+            resume(place.path)
+    assert not place.file("monitor.json").exists()
+    resume(place.path)
+    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
+
+
+def test_without_a_monitor_there_is_no_file(tmp_path):
+    wanted = recipe().model_copy(update={"monitor": False})
+    place = start(tmp_path / "run", wanted=wanted)
+    resume(place.path)
+    assert not place.file("monitor.json").exists()
+
+
+def test_the_seconds_of_a_run_are_those_of_all_its_parts(tmp_path):
+    place = start(tmp_path / "run")
+    assert place.seconds == 0
+    for part in (1, 2, 3):
+        before = place.seconds
+        with contextlib.suppress(RuntimeError), place.timed():
+            time.sleep(0.11)
+            if part == 2:
+                raise RuntimeError("power cut")
+        assert before + 0.09 < place.seconds < before + 60  # written in tenths
+    assert json.loads(place.file("time.json").read_text()) == {"seconds": place.seconds}
+
+
 # A worker that a kill can hit anywhere: while it imports, trains, validates, writes, calibrates or measures.
 WORKER = "import sys; from focalcal.lab.run import resume; resume(sys.argv[1]); print('finished')"
 
@@ -185,15 +222,23 @@ def test_a_second_writer_is_refused(tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_a_second_run_in_the_same_folder_is_refused_and_harms_nothing(tmp_path):
+def test_another_run_in_the_same_folder_is_refused_and_the_same_one_goes_on(tmp_path):
     place = start(tmp_path / "run")
     before = {path: path.read_bytes() for path in place.path.iterdir() if path.name != "lock"}
-    with pytest.raises(InputError, match="holds a run that is not finished: resume it"):
-        start(tmp_path / "run", "ce")
+    longer = shortened(recipe(), EPOCHS + 1)
+    for other, difference in (
+        ({"method": "ce"}, "method, recipe"),
+        ({"wanted": longer}, "recipe"),
+        ({"every": 5}, "checkpoint_every"),
+        ({"precision": "64-true"}, "trainer"),
+    ):
+        with pytest.raises(InputError, match=f"holds another run, with another {difference}[.] Name another --out"):
+            start(tmp_path / "run", **other)
+    # what does not decide the run may differ
+    start(tmp_path / "run", wanted=recipe().model_copy(update={"about": "other words", "minutes": 99.0}))
     resume(place.path)
     after = (place.path / "results.json").read_bytes()
-    with pytest.raises(InputError, match="holds a run that is finished"):
-        start(tmp_path / "run")
+    start(tmp_path / "run")
     assert all(path.read_bytes() == content for path, content in before.items())
     assert (place.path / "results.json").read_bytes() == after
     assert resume(place.path) == place.result()  # a finished run is read, not run again
@@ -305,8 +350,10 @@ def test_a_run_leaves_what_it_promises(tmp_path):
         "monitor.json",
         "predictions.npz",
         "results.json",
+        "time.json",
     }
     assert promised <= names
+    assert place.seconds > 0
     assert {Path(name).parts[0] for name in names - promised} == {"checkpoints", "calibrators"}
     assert len(place.checkpoints) == 2
     assert json.loads(place.file("environment.json").read_text())["torch"] == torch.__version__

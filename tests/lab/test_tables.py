@@ -25,7 +25,7 @@ def result(seed: int, *rows: Measured, recipe: str = RECIPE, method: str = "flsd
         method=method,
         seed=seed,
         epochs=known.training.epochs,
-        digest=known.digest(),
+        digest=known.digest(method),
         data=f"cifar10, seed {seed}",
         num_train=45000,
         num_val=5000,

@@ -11,6 +11,8 @@ from scipy.io import savemat
 
 from focalcal.lab.translation.corpus import Language, draw_pairs
 
+from .data.formats import mnist_files, sample, write_files
+
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "a", "of", "space", "car", "god", "game"]
 
 
@@ -21,6 +23,7 @@ def write_data(name: str, folder: Path) -> Path | None:
         "cifar10-s": cifar10,
         "cifar10-c": cifar10_c,
         "cifar100": cifar100,
+        "mnist": mnist,
         "svhn": svhn,
         "tiny-imagenet": tiny_imagenet,
         "imagenet": imagenet,
@@ -58,6 +61,10 @@ def cifar100(folder: Path) -> None:
 def cifar10_c(folder: Path) -> None:
     np.save(folder / "gaussian_noise.npy", np.tile(pictures(20), (5, 1, 1, 1)))
     np.save(folder / "labels.npy", np.tile(np.arange(10), 10))
+
+
+def mnist(folder: Path) -> None:
+    write_files(folder, mnist_files(sample(shape=(28, 28))))
 
 
 def svhn(folder: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focalcal.cli.console import JsonOption, QuietOption, make_table, print_json, program, standard_output
+from focalcal.cli.lab_collect import lab_collect
 from focalcal.cli.lab_list import lab_list
 from focalcal.cli.lab_table import lab_table
-from focalcal.errors import InputError
+from focalcal.errors import FocalCalError, InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,6 +31,7 @@ app = typer.Typer(
 )
 app.command("list")(lab_list)
 app.command("table")(lab_table)
+app.command("collect")(lab_collect)
 
 # The measures of the summary, their headings, and what they are multiplied by.
 _SHOWN = (
@@ -36,6 +41,8 @@ _SHOWN = (
     ("nll", "NLL", 1),
     ("bleu", "BLEU", 1),
 )
+# What every line on standard error begins with.
+_NAME = "focalcal: "
 
 
 @app.command("run")
@@ -65,18 +72,22 @@ def run(
     precision: Annotated[str | None, typer.Option(help="Lightning's, such as bf16-mixed; else the recipe's.")] = None,
     logger: Annotated[str | None, typer.Option(help="Also log with Lightning's csv or tensorboard logger.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; a resumed run keeps them.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process with its share of threads.")] = 1,
     checkpoint_every: Annotated[
         int | None, typer.Option(min=1, help="Also a checkpoint every N batches, for long epochs.")
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Train, calibrate and measure by a recipe; everything is kept in a folder and can be resumed.
+    """Train, calibrate and measure by a recipe; everything is kept in a folder.
+
+    The same command goes on where it was interrupted, and reads runs that are finished.
 
     \b
     Examples:
       focalcal lab run own --data FOLDER_OF_IMAGES --loss adafocal
       focalcal lab run cpu/digits --method ce --method adafocal --seeds 3
+      focalcal lab run cpu/digits --method all --seeds 3 --jobs 2
       focalcal lab run mukhoti2020/cifar10-resnet50 --method flsd-53 --seeds 5 --data DIR
       focalcal lab run ghosh2022/imagenet-resnet50 --method adafocal --data DIR --devices 8 --strategy ddp
     """
@@ -105,21 +116,22 @@ def run(
     trainer |= {name: value for name, value in (("precision", precision), ("logger", logger)) if value is not None}
     source = None if data is None else str(data.absolute())
     plans = [
-        Settings(name, number, chosen.digest(), source, threads, checkpoint_every, trainer)
+        Settings(name, number, chosen.digest(name), source, threads or _share(jobs), checkpoint_every, trainer)
         for name in methods
         for number in range(seed, seed + seeds)
     ]
     check_trainer(trainer)  # what is wrong is said before anything is written
-    loaded = prepare(chosen, plans[0]).data
+    loaded = prepare(chosen, plans[0]).data  # also where processes of their own load them: what is wrong is said now
     places = [begin(chosen, out / chosen.name / plan.method / f"seed-{plan.seed}", plan) for plan in plans]
     wants_report = report if report is not None else chosen.data.name == "own"
     page = out / chosen.name / "report.html" if wants_report else None
-    _carry_out([place.path for place in places], page, data=loaded, as_json=as_json, quiet=quiet)
+    _carry_out([place.path for place in places], page, data=loaded, jobs=jobs, as_json=as_json, quiet=quiet)
 
 
 @app.command("resume")
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or one with runs below it.")],
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")] = 1,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -134,7 +146,7 @@ def resume(
     places = sorted(path.parent for path in folder.rglob("run.json"))
     if not places:
         raise InputError(f"{folder}: there is no run in it. focalcal lab run begins one.")
-    _carry_out(places, None, as_json=as_json, quiet=quiet)
+    _carry_out(places, None, jobs=jobs, as_json=as_json, quiet=quiet)
 
 
 def _require_lightning() -> None:
@@ -176,12 +188,21 @@ def _dry_run(recipe: Recipe, methods: list[str], seed: int, data: Path | None, *
         console.print(f"  {name}: one step, loss {loss:.4g}")
 
 
-def _carry_out(folders: list[Path], page: Path | None, *, data: Data | None = None, as_json: bool, quiet: bool) -> None:
+def _share(jobs: int) -> int | None:
+    """The threads of each of several runs at a time; None for torch's own number."""
+    return max(1, (os.cpu_count() or 1) // jobs) if jobs > 1 else None
+
+
+def _carry_out(
+    folders: list[Path], page: Path | None, *, data: Data | None = None, jobs: int = 1, as_json: bool, quiet: bool
+) -> None:
     """Take every run to its end, then say what was found; `data` are those of the first run."""
     from focalcal.lab.results import FinishedRun, Runs
     from focalcal.lab.run import is_first, resume
 
     bar = sys.stderr.isatty() and not quiet
+    if jobs > 1:
+        _side_by_side(folders, jobs, quiet)  # what follows reads what they found
     results = []
     for number, folder in enumerate(folders, 1):
         if bar:
@@ -204,8 +225,42 @@ def _carry_out(folders: list[Path], page: Path | None, *, data: Data | None = No
         _print(found)
 
 
+def _side_by_side(folders: list[Path], jobs: int, quiet: bool) -> None:
+    """Take runs to their ends in processes of their own, some at a time; the first failure stops what is not begun."""
+    from focalcal.lab.folder import RunFolder
+
+    left = [folder for folder in folders if not RunFolder(folder).finished]
+    with ThreadPoolExecutor(jobs) as pool:
+        waiting = {pool.submit(_in_process, folder): folder for folder in left}
+        try:
+            for number, done in enumerate(as_completed(waiting), 1):
+                if error := done.result():
+                    raise FocalCalError(error)
+                if not quiet:
+                    seconds = RunFolder(waiting[done]).seconds
+                    _say(f"{number} of {len(left)} runs: {waiting[done]} in {seconds:.0f} s")
+        except KeyboardInterrupt:
+            _say("interrupted. The same command goes on.")
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _in_process(folder: Path) -> str:
+    """Take one run to its end in a process of its own, saying what it says; returns what went wrong, if anything."""
+    command = [sys.executable, "-m", "focalcal", "lab", "resume", str(folder), "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    said = done.stderr.strip().splitlines()
+    if done.returncode != 0:
+        return said[-1].removeprefix(_NAME) if said else f"{folder}: ended with code {done.returncode}."
+    for line in said:
+        if line.startswith(_NAME):  # and no warnings of libraries
+            _say(line.removeprefix(_NAME))
+    return ""
+
+
 def _say(line: str) -> None:
-    print(f"focalcal: {line}", file=sys.stderr)
+    print(f"{_NAME}{line}", file=sys.stderr)
 
 
 def _write_report(runs: list[FinishedRun], page: Path) -> str:

@@ -225,6 +225,7 @@ class ReportResult:
 def result_types() -> dict[str, type]:
     """The results of all commands by the commands' names."""
     from focalcal.cli.claims import ClaimsResult
+    from focalcal.cli.lab_collect import Collected
     from focalcal.cli.lab_list import LabListResult
     from focalcal.lab.demo import Demo
     from focalcal.lab.results import DryRun, Runs
@@ -241,6 +242,7 @@ def result_types() -> dict[str, type]:
         "lab-list": LabListResult,
         "lab-run": Runs,
         "lab-dry-run": DryRun,
+        "lab-collect": Collected,
         "lab-table": Table,
     }
 

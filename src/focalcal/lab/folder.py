@@ -9,6 +9,7 @@ predictions.npz    logits of val and test, ready for `focalcal report`
 calibrators/       one file each
 out_of_distribution/   logits of foreign sets, where the recipe has some
 results.json       every number, when the run is finished
+time.json          the seconds that it took
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import io
 import json
 import os
 import platform
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -75,18 +77,36 @@ class RunFolder:
         return read_result(self.file("results.json"))
 
     def begin(self, recipe: Recipe, settings: Settings) -> None:
-        """Write what the run is; a folder that holds a run already, or other things, is refused."""
+        """Write what the run is; the same run, begun before, goes on; other runs and other things are refused."""
         if self.begun:
-            how = "is finished: focalcal lab table shows it" if self.finished else "is not finished: resume it"
-            raise InputError(
-                f"{self.path}: holds a run that {how}. `focalcal lab resume {self.path}`, or name another --out."
-            )
+            _, before = self.read()
+            if before != settings:
+                named = [name for name, value in asdict(settings).items() if getattr(before, name) != value]
+                other = ", ".join("recipe" if name == "digest" else name for name in named)
+                raise InputError(f"{self.path}: holds another run, with another {other}. Name another --out.")
+            return
         if self.path.exists() and (not self.path.is_dir() or any(each.name != "lock" for each in self.path.iterdir())):
             raise InputError(f"{self.path}: must be a new or empty folder for a run. Name another --out.")
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file("recipe.yaml"), recipe_file(recipe, defaults=True).encode())
         write_atomically(self.file("environment.json"), _json(environment()))
         write_atomically(self.file("run.json"), _json(asdict(settings)))  # last: the run has begun when it is there
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the seconds of a block to those of the run; what a killed process spent is not known."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds = self.seconds + time.monotonic() - started
+            write_atomically(self.file("time.json"), _json({"seconds": round(seconds, 1)}))
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took, over all its resumptions."""
+        file = self.file("time.json")
+        return float(json.loads(file.read_text(encoding="utf-8"))["seconds"]) if file.exists() else 0.0
 
     def read(self) -> tuple[Recipe, Settings]:
         """What the run is, refusing a recipe that was changed since it began."""
@@ -97,7 +117,7 @@ class RunFolder:
         except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
             raise FileFormatError(f"{self.file('run.json')}: is not what a run writes: {error}.") from error
         recipe = find_recipe(str(self.file("recipe.yaml")))
-        if recipe.digest() != settings.digest:
+        if recipe.digest(settings.method) != settings.digest:
             raise InputError(
                 f"{self.file('recipe.yaml')}: was changed since the run began, and the rest would be another run. "
                 "Put back what it was, or begin a new run with the changed recipe."

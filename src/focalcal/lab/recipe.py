@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -115,7 +115,8 @@ class Recipe(Part):
     """A training run but for its method and seed; `methods` are the rows of the table it reproduces.
 
     `published` names the dataset and model by which `published_results.csv` lists it; `notes` are the facts that the
-    paper does not print. `minutes` is a rough time for one run, on two cores for `cpu/` recipes, else on one GPU.
+    paper does not print. `monitor` is whether the monitor records, or every how many epochs it does. `minutes` is a
+    rough time for one run, on two cores for `cpu/` recipes, else on one GPU.
     """
 
     name: str
@@ -128,7 +129,7 @@ class Recipe(Part):
     methods: dict[str, Method]
     training: Training
     measurement: Measurement = Measurement()
-    monitor: bool = True
+    monitor: bool | Annotated[int, Field(ge=1)] = True
     notes: list[str] = []
     minutes: float | None = None
 
@@ -139,7 +140,10 @@ class Recipe(Part):
             raise ValueError(f"milestones must rise strictly between 0 and epochs={self.training.epochs}, not {stones}")
         return self
 
-    def digest(self) -> str:
-        """A fingerprint of the recipe, by which a run knows whether it was changed."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+    def digest(self, method: str | None = None) -> str:
+        """A fingerprint of what decides the runs of a method, or of all: by it a run knows whether it was changed."""
+        values = self.model_dump(mode="json", exclude={"about", "notes", "minutes", "paper", "published"})
+        if method is not None:
+            values["methods"] = {name: each for name, each in values["methods"].items() if name == method}
+        text = json.dumps(values, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -40,7 +40,7 @@ LOGGERS = {"csv": "CSVLogger", "tensorboard": "TensorBoardLogger"}
 
 
 def begin(recipe: Recipe, folder: str | Path, settings: Settings) -> RunFolder:
-    """Write down what a run is, in a new folder; `resume` takes it to its end.
+    """Write down what a run is, in a new folder or in that of the same run; `resume` takes it to its end.
 
     Of several processes the first writes, and the others wait for it.
     """
@@ -68,7 +68,7 @@ def resume(folder: str | Path, *, data: Data | None = None, progress_bar: bool =
     recipe, settings = place.read()
     if place.finished:
         return place.result()
-    with place.locked() if is_first() else nullcontext():
+    with place.locked() if is_first() else nullcontext(), place.timed() if is_first() else nullcontext():
         return _carry_on(place, recipe, settings, data, progress_bar, say)
 
 
@@ -77,7 +77,7 @@ def dry_run(
 ) -> float:
     """Build the model, take one batch and make one step; returns the loss of the batch."""
     require_method(recipe, method)
-    prepared = prepare(recipe, Settings(method, seed, recipe.digest(), data=folder), data=data)
+    prepared = prepare(recipe, Settings(method, seed, recipe.digest(method), data=folder), data=data)
     module = prepared.module.train()
     batch = next(iter(prepared.loaders.train_dataloader()))
     optimizer = module.make_optimizer(module.parameters())
@@ -152,6 +152,7 @@ def _monitor(prepared: Prepared, place: RunFolder) -> MonitorCallback:
     return MonitorCallback(
         place.file("monitor.json"),
         test_loader=loaders.test_dataloader,
+        every=int(prepared.recipe.monitor),
         num_bins=prepared.recipe.measurement.num_bins,
         learned=learned,
         index=lambda outputs, batch: torch.tensor(loaders.rows),

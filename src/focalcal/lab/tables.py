@@ -188,8 +188,8 @@ def _note(number: PublishedNumber, recipe: str, runs: Sequence[_Run], values: Se
     first = runs[0].result
     known = catalog().get(recipe)
     said = []
-    if known is not None and first.digest != known.digest():
-        said.append(f"The recipe of these runs was changed (digest {first.digest}, as it ships {known.digest()}).")
+    if known is not None and first.digest != (shipped := known.digest(first.method)):
+        said.append(f"The recipe of these runs was changed (digest {first.digest}, as it ships {shipped}).")
     if known is not None and first.epochs != known.training.epochs:
         said.append(f"Trained for {first.epochs} of {known.training.epochs} epochs.")
     sizes = (first.num_train, first.num_val, first.num_test)

@@ -166,23 +166,41 @@ def _intervals(
     _require_options(num_resamples, level, method)
     rows = rows.in_order() if isinstance(rows, Rows) else rows
     measured = {name: _value(measure(rows), name) for name, measure in measures.items()}
-    drawn: dict[str, list[Array]] = {name: [] for name in measures}
-    for part in _resamples(rows, num_resamples, seed):
-        for name, measure in measures.items():
-            drawn[name].append(measure(part))
-        if progress is not None:
-            progress(sum(map(len, drawn[name])), num_resamples)
+    drawn = replicates(measures, rows, num_resamples=num_resamples, seed=seed, progress=progress)
     methods = {name: usual_method(measure) if method == "auto" else method for name, measure in measures.items()}
     left_out = _jackknife({name: measures[name] for name, taken in methods.items() if taken == "bca"}, rows, seed)
     found = {}
     for name, taken in methods.items():
         value, definition = measured[name]
-        replicates = np.concatenate(drawn[name])
-        low, high = _ends(value, replicates, left_out.get(name), level, taken)
-        if taken == "basic" and (replicates >= 0).all():  # mirrored, an error may seem negative
+        low, high = _ends(value, drawn[name], left_out.get(name), level, taken)
+        if taken == "basic" and (drawn[name] >= 0).all():  # mirrored, an error may seem negative
             low, high = max(low, 0.0), max(high, 0.0)
         found[name] = Interval(value, low, high, level, taken, num_resamples, definition)
     return found
+
+
+def replicates(
+    measures: Mapping[str, Metric],
+    rows: Rows | ClassRows,
+    *,
+    num_resamples: int,
+    seed: int,
+    progress: Callable[[int, int], object] | None = None,
+) -> dict[str, Array]:
+    """The measures of bootstrap resamples (R,); the same seed draws the same rows, so differences are paired.
+
+    >>> rows = read([[2.0, 0.0]] * 50, [0] * 40 + [1] * 10)
+    >>> drawn = replicates({"accuracy": MEASURES["accuracy"]}, rows, num_resamples=100, seed=0)
+    >>> drawn["accuracy"].shape
+    (100,)
+    """
+    drawn: dict[str, list[Array]] = {name: [] for name in measures}
+    for part in _resamples(rows, num_resamples, seed):
+        for name, measure in measures.items():
+            drawn[name].append(np.asarray(measure(part)))
+        if progress is not None:
+            progress(sum(map(len, drawn[name])), num_resamples)
+    return {name: np.concatenate(parts) for name, parts in drawn.items()}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import pickle
 import struct
@@ -18,7 +19,7 @@ NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse"
 
 @dataclass(frozen=True)
 class Sample:
-    """Random images (N, 32, 32, 3) and labels, each class equally often and in mixed order."""
+    """Random images (N, 32, 32, 3), or of another shape, and labels, each class equally often and in mixed order."""
 
     train_images: np.ndarray
     train_labels: np.ndarray
@@ -26,12 +27,18 @@ class Sample:
     test_labels: np.ndarray
 
 
-def sample(num_classes: int = 10, per_class: int = 5, test_per_class: int = 2, seed: int = 0) -> Sample:
+def sample(
+    num_classes: int = 10,
+    per_class: int = 5,
+    test_per_class: int = 2,
+    seed: int = 0,
+    shape: tuple[int, ...] = (32, 32, 3),
+) -> Sample:
     generator = np.random.default_rng(seed)
 
     def part(count: int) -> tuple[np.ndarray, np.ndarray]:
         labels = generator.permutation(np.repeat(np.arange(num_classes), count))
-        return generator.integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8), labels
+        return generator.integers(0, 256, (len(labels), *shape), dtype=np.uint8), labels
 
     return Sample(*part(per_class), *part(test_per_class))
 
@@ -93,6 +100,22 @@ def cifar100_batches(data: Sample) -> dict[str, bytes]:
         )
         for name, (images, labels) in parts.items()
     }
+
+
+def idx(values: np.ndarray, shape: tuple[int, ...] | None = None, kind: int = 8) -> bytes:
+    """An idx file as MNIST's: zero, zero, the kind of the values (8: bytes), the dimensions and their sizes."""
+    sizes = values.shape if shape is None else shape
+    return bytes([0, 0, kind, len(sizes)]) + struct.pack(f">{len(sizes)}I", *sizes) + values.tobytes()
+
+
+def mnist_files(data: Sample, middle: str = "-", packed: bool = True) -> dict[str, bytes]:
+    """The four files of MNIST, of which some copies have a dot in the name; packed files have the same bytes always."""
+    parts = {"train": (data.train_images, data.train_labels), "t10k": (data.test_images, data.test_labels)}
+    files = {}
+    for name, (images, labels) in parts.items():
+        files[f"{name}-images-idx3{middle}ubyte"] = idx(images)
+        files[f"{name}-labels-idx1{middle}ubyte"] = idx(labels.astype(np.uint8))
+    return {f"{name}.gz": gzip.compress(each, mtime=0) for name, each in files.items()} if packed else files
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> Path:

@@ -22,6 +22,7 @@ DATA: dict[str, str] = {
     "cifar10-s": "focalcal.lab.data.cifar:cifar10_s",
     "cifar100": "focalcal.lab.data.cifar:cifar100",
     "cifar10-c": "focalcal.lab.data.cifar:cifar10_c",
+    "mnist": "focalcal.lab.data.mnist:mnist",
     "svhn": "focalcal.lab.data.svhn:svhn",
     "tiny-imagenet": "focalcal.lab.data.imagenet:tiny_imagenet",
     "imagenet": "focalcal.lab.data.imagenet:imagenet",
