@@ -73,6 +73,16 @@ def test_released_mmce_is_the_square_of_ours(model, golden, golden_predictions):
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_released_weighted_mmce_divides_by_the_pairs_twice(model, golden, golden_predictions):
+    (entry,) = golden("losses.json")["models"][model]["mmce_weighted"]
+    released = fc.MMCELoss(as_released=True)
+    ours = summary(released.mmce, *batch(golden_predictions, model))
+    # it adds 1e-5 to the numbers of pairs, and 1e-10 under the root
+    assert ours["loss"] == pytest.approx(entry["value"]["loss"], rel=1e-4)
+    assert ours["gradient_norm"] == pytest.approx(entry["value"]["gradient_norm"], rel=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_every_entry_of_the_reference_file_is_compared(model, golden):
     names = set(golden("losses.json")["models"][model]) - {"true_class_probability"}
     assert {name for name in names if not name.startswith("adafocal")} == set(LOSSES)

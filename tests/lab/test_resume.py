@@ -168,6 +168,8 @@ def test_the_seconds_of_a_run_are_those_of_all_its_parts(tmp_path):
                 raise RuntimeError("power cut")
         assert before + 0.09 < place.seconds < before + 60  # written in tenths
     assert json.loads(place.file("time.json").read_text()) == {"seconds": place.seconds}
+    place.file("time.json").write_text("{")
+    assert place.seconds == 0.0  # the run is worth more than its time
 
 
 # A worker that a kill can hit anywhere: while it imports, trains, validates, writes, calibrates or measures.

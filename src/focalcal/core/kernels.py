@@ -48,6 +48,7 @@ def mmce_squared(
     *,
     doubt: Tensor | None = None,
     weighted: bool = False,
+    pairs_twice: bool = False,
     width: float = MMCE_WIDTH,
 ) -> Tensor:
     r"""The square of the maximum mean calibration error of a batch.
@@ -56,7 +57,7 @@ def mmce_squared(
 
     where `confidence` (n,) are $r$ and `correct` (n,) are $c$; `doubt` is $1 - r$ where the caller knows it without
     cancellation. The weighted form divides each residual by the number of correct or of wrong rows instead of n, so
-    that both count alike.
+    that both count alike. `pairs_twice` divides by these numbers once more, as mukhoti2020's released code does.
 
     Source: [kumar2018, Eq. 4 and Sec. 3.2].
 
@@ -69,4 +70,4 @@ def mmce_squared(
     if weighted:
         right = correct.sum()
         size = torch.where(correct, right, len(confidence) - right)
-    return laplacian_pair_sum(confidence, residual / size, width)
+    return laplacian_pair_sum(confidence, residual / size / (size if pairs_twice else 1), width)

@@ -105,8 +105,10 @@ class RunFolder:
     @property
     def seconds(self) -> float:
         """How long the run took, over all its resumptions."""
-        file = self.file("time.json")
-        return float(json.loads(file.read_text(encoding="utf-8"))["seconds"]) if file.exists() else 0.0
+        try:
+            return float(json.loads(self.file("time.json").read_text(encoding="utf-8"))["seconds"])
+        except (OSError, ValueError, KeyError, TypeError):  # not begun, or damaged: the run is worth more than its time
+            return 0.0
 
     def read(self) -> tuple[Recipe, Settings]:
         """What the run is, refusing a recipe that was changed since it began."""

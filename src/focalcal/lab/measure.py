@@ -100,9 +100,12 @@ def measure_all(
         calibrator = make_calibrator(wish, loss)
         if calibrator is None:
             continue
-        if wish.after is not None:
-            calibrator = calibrators.Compose(fitted[wish.after], calibrator) if wish.after in fitted else calibrator
         name = wish.phase if phases[wish.phase] == 1 else f"{wish.phase}-{wish.criterion}"
+        if wish.after is not None:
+            if wish.after not in fitted:
+                refused[name] = f"{wish.after}, which comes before it, was not fitted."
+                continue
+            calibrator = calibrators.Compose(fitted[wish.after], calibrator)
         try:
             fitted[name] = calibrator.fit(val.logits, val.labels)
         except InputError as error:

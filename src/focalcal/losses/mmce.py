@@ -30,9 +30,12 @@ class MMCELoss(nn.Module):
         width: of the Laplacian kernel.
         ignore_index: labels with this value count nothing.
         batch_scale: multiply the MMCE term by the batch size, as the released code does beside a summed base loss.
+        as_released: divide the weighted form by the number of pairs twice, as mukhoti2020's released code does. Its
+            $\lambda$ of 2 and 8 belong to this form: by the definition they are so strong that small networks do not
+            learn.
 
-    Source: [kumar2018]; a baseline of [mukhoti2020, Sec. 5.1]. Differs from mukhoti2020's released code, which drops
-    the root, and divides the weighted form by the number of pairs twice.
+    Source: [kumar2018]; a baseline of [mukhoti2020, Sec. 5.1], whose released code drops the root of the form without
+    weights, and divides the weighted form by the number of pairs twice.
 
     >>> MMCELoss(lam=2.0, weighted=False)(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 1]))
     tensor(0.2487)
@@ -47,14 +50,16 @@ class MMCELoss(nn.Module):
         width: float = MMCE_WIDTH,
         ignore_index: int = -100,
         batch_scale: bool = False,
+        as_released: bool = False,
     ) -> None:
         super().__init__()
         require(lam >= 0, "lam", "must not be negative", lam)
+        require(weighted or not as_released, "as_released", "is a form of the weighted term", as_released)
         require(width > 0, "width", "must be positive", width, "The paper uses 0.4.")
         reduction = "sum" if batch_scale else "mean"
         self.base = FocalLoss(0.0, ignore_index=ignore_index, reduction=reduction) if base is None else base  # type: ignore[arg-type]
         self.lam, self.weighted, self.width = lam, weighted, width
-        self.ignore_index, self.batch_scale = ignore_index, batch_scale
+        self.ignore_index, self.batch_scale, self.as_released = ignore_index, batch_scale, as_released
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch."""
@@ -83,10 +88,13 @@ class MMCELoss(nn.Module):
         # exp(-softplus) instead of sigmoid, whose gradient p (1-p) cancels where the row is sure
         confidence, doubt = torch.exp(-softplus(-odds)), torch.exp(-softplus(odds))
         correct = predicted == labels
-        squared = mmce_squared(confidence, correct, doubt=doubt, weighted=self.weighted, width=self.width)
+        squared = mmce_squared(
+            confidence, correct, doubt=doubt, weighted=self.weighted, pairs_twice=self.as_released, width=self.width
+        )
         root = torch.sqrt(squared.clamp_min(1e-300))  # the root of 0 has no slope
         return root * len(rows) if self.batch_scale else root
 
     def extra_repr(self) -> str:
         """What `print` shows."""
-        return f"lam={self.lam}, weighted={self.weighted}, width={self.width}"
+        form = ", as_released=True" if self.as_released else ""
+        return f"lam={self.lam}, weighted={self.weighted}, width={self.width}{form}"
