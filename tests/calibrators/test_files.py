@@ -152,7 +152,7 @@ def test_the_suffix_may_not_promise_another_format(case, tmp_path):
 # ---------------------------------------------------------------------------------------------------- whole or nothing
 
 
-@pytest.mark.parametrize("step", ["fsync", "replace", "chmod", "fdopen"])
+@pytest.mark.parametrize("step", ["fsync", "replace"])  # creation itself: tests/core/test_files.py
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=["error", "interrupt"])
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, step, error):
     def fail(*_, **__):
