@@ -38,7 +38,7 @@ def lab_collect(
 ) -> None:
     """Measure finished runs again with intervals, compare their calibrators in pairs, and keep it all in one file.
 
-    The file has no logits in it and is small enough for version control; docs/results is made of such files.
+    The file has no logits in it and is small enough for version control.
 
     \b
     Examples:

@@ -6,23 +6,11 @@ from collections.abc import Callable, Mapping
 
 from focalcal.lab.catalog import catalog
 from focalcal.lab.evidence.files import Evidence, RunEvidence
+from focalcal.lab.evidence.measure import COMPARED
 
 MEASURES = ("error", "nll", "brier", "ece_ew", "ece_em", "ece_debias", "ece_sweep_em", "s99_fraction")
 PHASES = ("pre", "post", "ts-nll", "ts-ada", "fts", "fts-line", "fts-nll", "ets", "spline")
 OF_FOCAL = ("psi", "ts-fl", "ts-fl+psi")
-PAIRS = (
-    ("ts-nll", "pre"),
-    ("post", "ts-nll"),
-    ("ts-ada", "ts-nll"),
-    ("fts", "ts-ada"),
-    ("fts-line", "fts"),
-    ("fts-nll", "ts-nll"),
-    ("ets", "ts-nll"),
-    ("spline", "ts-nll"),
-    ("psi", "pre"),
-    ("ts-fl", "pre"),
-    ("ts-fl+psi", "pre"),
-)
 EPOCHS = [0, 10, 20, 29]
 SERIES = [
     "train_error",
@@ -91,7 +79,7 @@ def run(recipe: str, method: str, seed: int, value: Value, series: Series, tempe
                 name: _pair(measured[after][name] - measured[before][name])
                 for name in ("nll", "ece_ew", "ece_em", "ece_debias", "ece_sweep_em")
             }
-            for after, before in PAIRS
+            for after, before in COMPARED
             if after in measured
         },
         human={phase: {"kl": 1.0, "ece": 0.1, "gap": 0.3, "agreement": 0.6} for phase in phases} if images else {},
