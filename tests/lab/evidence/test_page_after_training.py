@@ -15,6 +15,7 @@ from scipy import stats
 from focalcal.lab.evidence.files import Evidence, RunEvidence
 from focalcal.lab.evidence.measure import COMPARED, PAIRED
 from focalcal.lab.evidence.pages import after_training
+from focalcal.lab.evidence.pages.after_training.differences import permutation_test, sign_test
 from focalcal.lab.evidence.pages.words import LITTLE, MORE, NETWORKS, NEWS, PHASES, SST, TITLES
 
 MEASURES = ("error", *PAIRED)
@@ -132,7 +133,7 @@ def test_comparisons_count_runs_and_test_pairs_of_loss_and_task(
 
 @pytest.mark.parametrize(("fewer", "trials"), [(0, 9), (3, 9), (5, 10), (8, 9)])
 def test_the_sign_test_is_exact(fewer: int, trials: int) -> None:
-    assert after_training._sign_test(fewer, trials) == pytest.approx(stats.binomtest(fewer, trials).pvalue)
+    assert sign_test(fewer, trials) == pytest.approx(stats.binomtest(fewer, trials).pvalue)
 
 
 def _with_line(found: dict[str, Evidence], shift: float) -> dict[str, Evidence]:
@@ -211,7 +212,7 @@ def test_the_trend_is_tested_over_all_orders() -> None:
     ones, others = [1.5, 1.5, 3.0, 4.0, 5.0], [2.0, 1.0, 3.0, 5.0, 4.0]
     rhos = [abs(np.corrcoef(ones, order)[0, 1]) for order in itertools.permutations(others)]
     expected = np.mean(np.array(rhos) >= rhos[0] - 1e-9)
-    assert after_training._permutation_test(ones, others) == pytest.approx(expected)
+    assert permutation_test(ones, others) == pytest.approx(expected)
 
 
 def test_the_best_loss_to_start_from_is_named_and_counted(found: dict[str, Evidence], page: str) -> None:
