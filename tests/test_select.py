@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 from typing import ClassVar
 
 import numpy as np
@@ -58,7 +59,7 @@ class Small(Calibrator):
         return {"factor": self.factor, "fail_below": self.fail_below}
 
     def _fit(self, data):
-        blocks = list(data.blocks())
+        blocks = data.reduce(list, operator.add)
         rows = torch.cat([block.logits for block in blocks]).numpy()
         weight = blocks[0].weight
         self.SEEN.append(rows if weight is None else np.column_stack([rows, weight.numpy()]))

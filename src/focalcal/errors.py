@@ -2,7 +2,7 @@
 
 FocalCalError
 ├── InputError          what the caller gave breaks a stated rule (also a ValueError)
-├── FileFormatError     a file is not what it should be: truncated, altered, of another version (also a ValueError)
+│   └── FileFormatError a file is not what it should be: truncated, altered, of another version
 ├── NotFittedError      a calibrator is used before `fit` (also a ValueError and an AttributeError, as in scikit-learn)
 └── MissingExtraError   an optional package is not installed (also an ImportError)
 
@@ -19,7 +19,7 @@ class InputError(FocalCalError, ValueError):
     """What the caller gave breaks a rule; the message names the argument, the rule, what came and the way out."""
 
 
-class FileFormatError(FocalCalError, ValueError):
+class FileFormatError(InputError):
     """A file is not what it should be; the message says what is wrong with it."""
 
 

@@ -22,10 +22,9 @@ from torch import Tensor
 from focalcal import calibrators
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.compose import Compose
-from focalcal.calibrators.data import logits_of
 from focalcal.calibrators.identity import Identity
 from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Kind, Predictions, Target, checked_weight
+from focalcal.core.predictions import Kind, Predictions, Target, checked_weight, logits_of
 from focalcal.core.ranking import Array
 from focalcal.errors import FocalCalError, InputWarning
 from focalcal.metrics.read import read

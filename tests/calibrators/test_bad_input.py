@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import focalcal.calibrators as c
+from focalcal.core.stream import Batches
 from focalcal.errors import InputError, InputWarning
 from tests.calibrators.cases import calibrators_that, every_calibrator, same, softmax, state_of
 
@@ -212,7 +213,7 @@ def failing_fits(case):
         fits["batches"] = lambda calibrator: calibrator.fit_stream(lambda: several)
     if case.streams and not case.one_pass:
         passes = iter([[(logits, labels)], []])
-        fits["passes"] = lambda calibrator: calibrator.fit_stream(lambda: next(passes))
+        fits["passes"] = lambda calibrator: calibrator.fit(Batches(lambda: next(passes), "logits", memory=0))
     return fits
 
 

@@ -387,6 +387,7 @@ def test_the_report_has_its_fields(case):
         "at_boundary": bool,
         "kept_identity": bool,
         "num_rows": int,
+        "passes": int,
     }
     assert {name: type(value) for name, value in report.to_dict().items()} == kinds
     assert json.loads(json.dumps(report.to_dict(), allow_nan=False)) == report.to_dict()

@@ -30,7 +30,7 @@ def measure(criterion, probs, labels):
 
 def read_once(logits, labels, weight=None):
     data = FitData.of_arrays(logits, labels, "logits", weight)
-    assert list(data.blocks())  # the total weight is known from here on
+    assert data.count()  # the total weight is known from here on
     return data
 
 

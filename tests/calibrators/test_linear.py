@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 import torch
@@ -122,7 +124,7 @@ def objective_of(kind, classes=3, rows=40):
     weight = np.random.default_rng(0).random(rows)
     data = FitData.of_arrays(logits, labels, "logits", weight)
     moments = Moments(full=kind != "vector")
-    for block in data.blocks():
+    for block in data.reduce(list, operator.add):
         moments.add(block.logits, block.weight, 1e-16)
     coordinates = _VectorCoordinates(moments) if kind == "vector" else _MatrixCoordinates(moments, 0.4, 0.3)
     return _Objective(data, lambda logits: logits, coordinates)

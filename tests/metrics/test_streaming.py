@@ -20,7 +20,7 @@ from focalcal import metrics as m
 from focalcal.core.binning import Bins
 from focalcal.errors import InputError
 from focalcal.metrics import streaming as installed
-from focalcal.metrics.sketch import CELLS, cell_of
+from focalcal.core.sketch import CELLS, cell_of
 
 TOLERANCE = 1e-12
 # Both bases read rows by the same code: the second one is tried on a part of the grid.

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import BatchesFactory, FitData, logits_of
+from focalcal.calibrators.data import FitData
 from focalcal.core.focal import wide_dtype
 from focalcal.core.inputs import ArrayLike, from_numpy, require, to_float_tensor
-from focalcal.core.predictions import Kind, Predictions
+from focalcal.core.predictions import Kind, Predictions, logits_of
+from focalcal.core.stream import Batches, BatchesFactory, Stream
 from focalcal.errors import NotFittedError
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ class FitReport:
     """What happened in a fit.
 
     `before` and `after` are the criterion of the raw logits and of the calibrated ones, on the data of the fit.
-    `kept_identity` says that nothing better than the raw logits was found, so that they are what comes out.
+    `kept_identity` says that nothing better than the raw logits was found, so that they are what comes out. `passes` is
+    how often a stream was read, 0 for arrays.
     """
 
     criterion: str
@@ -41,6 +43,7 @@ class FitReport:
     at_boundary: bool
     kept_identity: bool
     num_rows: int
+    passes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -127,17 +130,28 @@ class Calibrator(nn.Module, ABC):
 
     def fit(
         self,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | Stream,
+        labels: ArrayLike | None = None,
         *,
         kind: Kind = "logits",
         sample_weight: ArrayLike | None = None,
+        engine: str | None = None,
     ) -> Self:
         """Fit to held-out `logits` (N, K) or (N, K, d1, ...) and `labels` (N, ...); not the data the model trained on.
 
         `kind` says what the scores are: logits, log_probs or probs. Binary scores of the positive class may have shape
         (N,). The scores are never changed, nor copied as a whole.
+
+        A `focalcal.streams.PredictionStream` in place of the logits brings labels, weights and kind along. It is read
+        as often as `report_.passes` says, in bounded memory; `engine="ray"` reads it on a Ray cluster.
         """
+        if isinstance(logits, Stream):
+            own = labels is None and sample_weight is None
+            require(own, "labels", "must be left out with a stream, which brings its own", "labels or weights")
+            return self._fit_to(FitData.of_stream(logits.on(engine)))
+        require(engine is None, "engine", "is for streams; arrays are read where they are", repr(engine))
+        require(labels is not None, "labels", "must be given with logits", "none")
+        assert labels is not None
         return self._fit_to(FitData.of_arrays(logits, labels, kind, sample_weight))
 
     def _fit_to(self, data: FitData) -> Self:
@@ -162,6 +176,7 @@ class Calibrator(nn.Module, ABC):
                 at_boundary=outcome.at_boundary,
                 kept_identity=worse,
                 num_rows=data.num_rows,
+                passes=data.stream_passes,
             )
         return self
 
@@ -300,4 +315,4 @@ class StreamFitted(Calibrator):
         `batches_factory` is a function; each call gives an iterable of batches (logits, labels) or (logits, labels,
         sample_weight), always the same ones.
         """
-        return self._fit_to(FitData.of_stream(batches_factory, kind))
+        return self._fit_to(FitData.of_stream(Batches(batches_factory, kind)))

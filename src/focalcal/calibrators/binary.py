@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from focalcal.calibrators.base import Outcome, StreamFitted
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
-from focalcal.calibrators.moments import Moments, row_weights
+from focalcal.calibrators.data import Block, FitData
+from focalcal.calibrators.moments import Moments, merged_moments, row_weights
 from focalcal.core.convex import Local, Minimum, minimize_convex
 from focalcal.core.focal import wide_dtype
 from focalcal.core.inputs import require
@@ -162,13 +162,8 @@ class _Regression:
 
     def __init__(self, data: FitData, features: Callable[[Tensor], Tensor], *, intercept: bool) -> None:
         self.data, self.features, self.intercept = data, features, intercept
-        self.targets, self.moments, positive = (0.0, 1.0), Moments(), 0.0
-        for block in data.blocks():
-            fix = "For more classes take VectorScaling, MatrixScaling or DirichletCalibration."
-            require(data.num_classes == 2, "logits", "this calibrator takes 2 classes", data.num_classes, fix)
-            weight = row_weights(block)
-            self.moments.add(features(_log_odds(block.logits)), weight, torch.finfo(block.logits.dtype).eps)
-            positive += float(weight[block.labels == 1].sum())
+        self.targets = (0.0, 1.0)
+        self.moments, positive = data.reduce(functools.partial(_moments, features), merged_moments)
         self.counts = (self.moments.mass - positive, positive)
 
     def fit_above_zero(self) -> _Fitted:
@@ -202,19 +197,33 @@ class _Regression:
 
     def _read(self, columns: tuple[int, ...], mean: Tensor, directions: Tensor, theta: Tensor) -> Local:
         """The mean cross-entropy and its derivatives, in one pass."""
-        value, gradient = 0.0, torch.zeros_like(theta)
-        hessian = torch.zeros(len(theta), len(theta), dtype=theta.dtype)
-        for block in self.data.blocks():
-            weight = row_weights(block) / self.data.mass
-            x = self.features(_log_odds(block.logits))[:, list(columns)]
+        features, intercept, targets, size = self.features, self.intercept, self.targets, len(theta)
+
+        def sums(block: Block) -> Tensor:
+            weight = row_weights(block)
+            x = features(_log_odds(block.logits))[:, list(columns)]
             z = (x - mean.to(x)) @ directions.to(x)
-            z = torch.cat([z, z.new_ones(len(z), 1)], 1) if self.intercept else z
+            z = torch.cat([z, z.new_ones(len(z), 1)], 1) if intercept else z
             log_odds = z @ theta.to(z)
-            target = torch.tensor(self.targets, dtype=z.dtype, device=z.device)[block.labels]
+            target = torch.tensor(targets, dtype=z.dtype, device=z.device)[block.labels]
             # Both logarithms, because log(1 + e^t) - target t would cancel.
             entropy = target * F.logsigmoid(log_odds) + (1 - target) * F.logsigmoid(-log_odds)
-            value -= float(weight.dot(entropy))
             p, not_p = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
-            gradient += (z.T @ (weight * ((1 - target) * p - target * not_p))).to(theta)
-            hessian += (z.T @ (z * (weight * p * not_p).unsqueeze(1))).to(theta)
-        return Local(value, gradient, hessian)
+            gradient = z.T @ (weight * ((1 - target) * p - target * not_p))
+            hessian = z.T @ (z * (weight * p * not_p).unsqueeze(1))
+            return torch.cat([-weight.dot(entropy).view(1), gradient, hessian.flatten()]).to(theta)
+
+        value, gradient, hessian = self.data.mean(sums).split([1, size, size * size])
+        return Local(float(value), gradient, hessian.view(size, size))
+
+
+def _moments(features: Callable[[Tensor], Tensor], blocks: Iterator[Block]) -> tuple[Moments, float]:
+    """Means and covariances of the features, and the weight of positive rows."""
+    moments, positive = Moments(), 0.0
+    for block in blocks:
+        fix = "For more classes take VectorScaling, MatrixScaling or DirichletCalibration."
+        require(block.logits.shape[1] == 2, "logits", "this calibrator takes 2 classes", block.logits.shape[1], fix)
+        weight = row_weights(block)
+        moments.add(features(_log_odds(block.logits)), weight, torch.finfo(block.logits.dtype).eps)
+        positive += float(weight[block.labels == 1].sum())
+    return moments, positive

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from torch import Tensor, nn
 
 from focalcal.calibrators.base import Calibrator, Outcome
-from focalcal.calibrators.data import Block, FitData
+from focalcal.calibrators.data import Block, FitData, P
 from focalcal.core.inputs import require
 
 
@@ -75,12 +77,17 @@ class _After(FitData):
 
     def __init__(self, data: FitData, calibrators: list[Calibrator]) -> None:
         self._data, self._calibrators = data, calibrators
+        self.memory, self.most_rows, self.in_memory = data.memory, data.most_rows, data.in_memory
         self.num_rows, self.mass, self.num_classes = data.num_rows, data.mass, data.num_classes
 
-    def blocks(self):  # type: ignore[no-untyped-def]
-        """The rows, calibrated."""
-        for block in self._data.blocks():
-            logits = block.logits
-            for calibrator in self._calibrators:
-                logits = calibrator._calibrated(logits).to(logits.dtype)
-            yield Block(logits, block.labels, block.weight)
+    def reduce(self, fold: Callable[[Iterator[Block]], P], merge: Callable[[P, P], P]) -> P:
+        """One pass over the rows, calibrated."""
+        calibrated = functools.partial(_after, self._calibrators)
+        return self._data.reduce(lambda blocks: fold(map(calibrated, blocks)), merge)
+
+
+def _after(calibrators: list[Calibrator], block: Block) -> Block:
+    logits = block.logits
+    for calibrator in calibrators:
+        logits = calibrator._calibrated(logits).to(logits.dtype)
+    return Block(logits, block.labels, block.weight)

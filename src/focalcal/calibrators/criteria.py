@@ -15,8 +15,9 @@ Definitions are those of `focalcal.metrics`.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,8 @@ import torch
 from torch import Tensor
 
 from focalcal.calibrators.data import Block, FitData
-from focalcal.core.binning import bin_norm, bin_predictions
+from focalcal.core.binning import Bins, bin_norm, bin_predictions, bin_ranked
+from focalcal.core.confidences import Confidences
 from focalcal.core.inputs import require
 from focalcal.core.predictions import Chunk
 from focalcal.core.ranking import Array, Ranked
@@ -73,9 +75,12 @@ class Criterion:
     def of(self, data: FitData, calibrate: LogProbs | None = None) -> float:
         """The criterion of the data's logits, or of what `calibrate` makes of them."""
         if self.smooth:
-            total = sum(block.mean_sum(self.column(_read(block, calibrate))) for block in data.blocks())
-            return total / data.mass
-        return self.of_confidences(*_pairs(data, calibrate))
+            return float(data.mean(lambda block: block.mean_sum(self.column(_read(block, calibrate)))))
+        if self.name == "ece":
+            bins = data.reduce(functools.partial(_bins, calibrate=calibrate, num_bins=self.num_bins), Bins.merge)
+            return float(bin_norm(bins, "l1"))
+        fold = functools.partial(_confidences, calibrate=calibrate, most_rows=data.most_rows)
+        return self.of_ranking(data.reduce(fold, Confidences.merge).ranked())
 
     def column(self, reader: ChunkReader) -> Tensor:
         """What a smooth criterion is the mean of, one value per row."""
@@ -90,35 +95,37 @@ class Criterion:
         if self.name == "ece":
             bins = bin_predictions(confidence, correct, num_bins=self.num_bins, weight=weight)
             return float(bin_norm(bins, "l1"))
+        return self.of_ranking(Ranked.of_rows(confidence, correct, weight))
+
+    def of_ranking(self, ranked: Ranked) -> float:
+        """A criterion that reads the order of confidences."""
         if self.name == "ada_ece":
-            bins = bin_predictions(
-                confidence, correct, num_bins=min(self.num_bins, len(confidence)), edges="equal_mass", weight=weight
-            )
-            return float(bin_norm(bins, "l1"))
-        ranked = Ranked.of_rows(confidence, correct, weight)
+            num_bins = min(self.num_bins, int(ranked.count.sum()))
+            return float(bin_norm(bin_ranked(ranked, num_bins=num_bins, edges="equal_mass"), "l1"))
         if self.name == "ks":
             return ranked.largest_drift()
         return smooth_calibration_error(ranked.value, ranked.residuals)[0]
 
 
-def _pairs(data: FitData, calibrate: LogProbs | None) -> tuple[Array, Array, Array | None]:
-    """Confidence, correctness and weight of all rows.
+def _confidences(blocks: Iterator[Block], calibrate: LogProbs | None, most_rows: int | None) -> Confidences:
+    """Confidence, correctness and weight of all rows."""
+    confidences = Confidences(most_rows)
+    for block in blocks:
+        confidences.add(*_pairs(block, calibrate))
+    return confidences
 
-    In arrays of the full length: pieces kept between the large temporaries of the blocks would tear the heap apart.
-    """
-    rows = data.count()
-    confidence, correct = torch.empty(rows, dtype=torch.float32), torch.empty(rows, dtype=torch.bool)
-    weight, start = None, 0
-    for block in data.blocks():
-        reader = _read(block, calibrate)
-        part = slice(start, start + len(block.labels))
-        confidence = confidence.to(torch.promote_types(confidence.dtype, reader.confidence.dtype))
-        confidence[part], correct[part] = reader.confidence, reader.correct
-        if block.weight is not None:
-            weight = torch.ones(rows, dtype=torch.float64) if weight is None else weight
-            weight[part] = block.weight
-        start = part.stop
-    return confidence.numpy(), correct.numpy(), None if weight is None else weight.numpy()
+
+def _bins(blocks: Iterator[Block], calibrate: LogProbs | None, num_bins: int) -> Bins:
+    """Bins of equal width."""
+    pairs = (_pairs(block, calibrate) for block in blocks)
+    bins = (bin_predictions(*rows, num_bins=num_bins, weight=weight) for *rows, weight in pairs)
+    return functools.reduce(Bins.merge, bins)
+
+
+def _pairs(block: Block, calibrate: LogProbs | None) -> tuple[Array, Array, Array | None]:
+    reader = _read(block, calibrate)
+    weight = None if block.weight is None else block.weight.cpu().numpy()
+    return reader.confidence.cpu().numpy(), reader.correct.cpu().numpy(), weight
 
 
 def _read(block: Block, calibrate: LogProbs | None) -> ChunkReader:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from focalcal.calibrators.base import Outcome, StreamFitted
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import Block, FitData
 from focalcal.calibrators.moments import row_weights
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.core.focal import wide_dtype
@@ -96,15 +96,17 @@ def _log_parts(logits: Tensor, temperature: Tensor | float) -> Tensor:
 
 def _error_products(data: FitData, temperature: float) -> Array:
     """The means over rows of the products (3, 3) of the three errors p - e_y; the Brier score is quadratic in them."""
-    total = np.zeros((3, 3))
-    for block in data.blocks():
+
+    def products(block: Block) -> Array:
         x = block.logits.to(wide_dtype(block.logits.device))
         errors = _log_parts(x, temperature).exp()
         label = block.labels.view(1, -1, 1).expand(3, -1, 1)
         errors.scatter_add_(2, label, -torch.ones_like(errors[:, :, :1]))
         weighted = (errors * row_weights(block).unsqueeze(1)).flatten(1)
-        total += (weighted @ errors.flatten(1).T).cpu().numpy()
-    return np.asarray((total + total.T) / (2 * data.mass))
+        return np.asarray((weighted @ errors.flatten(1).T).cpu().numpy())
+
+    mean = data.mean(products)
+    return np.asarray((mean + mean.T) / 2)
 
 
 def _least_nll(data: FitData, temperature: float) -> tuple[Array, float, int, bool]:
@@ -132,18 +134,19 @@ def _least_nll(data: FitData, temperature: float) -> tuple[Array, float, int, bo
 
 def _nll_of_mixture(data: FitData, temperature: float, weights: Array) -> tuple[float, Array, Array]:
     """The mean NLL of the mixture, its gradient (3,) and Hessian (3, 3), in one pass."""
-    value, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
-    for block in data.blocks():
+
+    def sums(block: Block) -> Array:
         x = block.logits.to(wide_dtype(block.logits.device))
         label = block.labels.view(1, -1, 1).expand(3, -1, 1)
         log_parts = _log_parts(x, temperature).gather(2, label).squeeze(2)
         log_p = torch.logsumexp(log_parts + torch.from_numpy(weights).to(x).log().unsqueeze(1), 0)
-        share = row_weights(block) / data.mass
+        weight = row_weights(block)
         ratio = (log_parts - log_p).clamp(max=_LARGEST_LOG_RATIO).exp()
-        value -= float(share.dot(log_p))
-        gradient -= (ratio @ share).cpu().numpy()
-        hessian += ((ratio * share) @ ratio.T).cpu().numpy()
-    return value, gradient, hessian
+        columns = (-weight.dot(log_p).view(1), -(ratio @ weight), ((ratio * weight) @ ratio.T).flatten())
+        return np.asarray(torch.cat(columns).cpu().numpy())
+
+    value, *rest = np.split(data.mean(sums), [1, 4])
+    return float(value[0]), rest[0], rest[1].reshape(3, 3)
 
 
 def _least_quadratic(linear: Array, hessian: Array) -> Array:

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from focalcal.calibrators.base import Outcome, StreamFitted
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
-from focalcal.calibrators.moments import Moments, row_weights
+from focalcal.calibrators.data import Block, FitData
+from focalcal.calibrators.moments import Moments, merged_moments, row_weights
 from focalcal.core.convex import Bend, Local, minimize_convex
 from focalcal.core.focal import wide_dtype
 from focalcal.core.inputs import require
@@ -69,17 +69,22 @@ class _LinearCalibrator(StreamFitted):
         return logits
 
     def _fit(self, data: FitData) -> Outcome:
-        moments, before = Moments(full=self.FULL), 0.0
-        for block in data.blocks():
-            wide, weight = block.logits.to(wide_dtype(block.logits.device)), row_weights(block)
-            moments.add(self._inputs(wide), weight, torch.finfo(block.logits.dtype).eps)
-            before += float(weight.dot(_nll(torch.log_softmax(wide, 1), block.labels)))
+        moments, before = data.reduce(self._moments, merged_moments)
         coordinates = self._coordinates(moments)
         found = minimize_convex(_Objective(data, self._inputs, coordinates).read, coordinates.start())
         weight, bias = coordinates.back(found.point)
         self._set(weight_=weight, bias_=bias - bias.mean())
         after = found.value - coordinates.penalty(found.point)
         return Outcome(found.steps, found.converged, found.endless, before / data.mass, after)
+
+    def _moments(self, blocks: Iterator[Block]) -> tuple[Moments, float]:
+        """Means and covariances of the inputs, and the summed NLL of the logits as they are."""
+        moments, before = Moments(full=self.FULL), 0.0
+        for block in blocks:
+            wide, weight = block.logits.to(wide_dtype(block.logits.device)), row_weights(block)
+            moments.add(self._inputs(wide), weight, torch.finfo(block.logits.dtype).eps)
+            before += float(weight.dot(_nll(torch.log_softmax(wide, 1), block.labels)))
+        return moments, before
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         inputs = self._inputs(logits.to(wide_dtype(logits.device)))
@@ -192,6 +197,21 @@ class _Coordinates(ABC):
     size: int
     dense: bool  # whether the Hessian is written down
 
+    @property
+    @abstractmethod
+    def block_shape(self) -> tuple[int, int, int]:
+        """The shape of what `blocks` gives."""
+
+    @property
+    def bend_shape(self) -> tuple[int, ...]:
+        """The shape of the second derivatives that a pass adds up."""
+        return (self.size, self.size) if self.dense else self.block_shape
+
+    @property
+    def bend_size(self) -> int:
+        """How many numbers these are."""
+        return math.prod(self.bend_shape)
+
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
         """Inputs (n, K) in these coordinates."""
@@ -246,6 +266,10 @@ class _VectorCoordinates(_Coordinates):
         self.size = 2 * self.classes
         self.dense = self.size <= _MOST_OF_VECTOR
 
+    @property
+    def block_shape(self) -> tuple[int, int, int]:
+        return self.classes, 2, 2
+
     def features(self, x: Tensor) -> Tensor:
         return (x - self.mean.to(x)) * self.scale.to(x)
 
@@ -294,6 +318,10 @@ class _MatrixCoordinates(_Coordinates):
         self.size = (self.rank + 1) * classes
         self.dense = self.size <= _MOST_OF_MATRIX
         self.block_each = self.size * (self.rank + 1) <= _MOST_IN_BLOCKS
+
+    @property
+    def block_shape(self) -> tuple[int, int, int]:
+        return self.classes if self.block_each else 1, self.rank + 1, self.rank + 1
 
     def features(self, x: Tensor) -> Tensor:
         z = (x - self.mean.to(x)) @ self.directions.to(x)
@@ -351,39 +379,56 @@ class _Objective:
     def __init__(self, data: FitData, inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates) -> None:
         self.data, self.inputs, self.coordinates = data, inputs, coordinates
 
-    def rows(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Features, labels, and weights that add up to 1."""
-        width = self.coordinates.size if self.coordinates.dense else self.data.num_classes
-        for block in self.data.blocks():
-            wide = wide_dtype(block.logits.device)
-            columns = (block.logits, block.labels, row_weights(block) / self.data.mass)
-            for logits, labels, weight in zip(*(c.split(max(1, _TEMPORARY // width)) for c in columns), strict=True):
-                yield self.coordinates.features(self.inputs(logits.to(wide))), labels, weight
-
     def read(self, theta: Tensor) -> Local:
         """The value at a point and its derivatives, in one pass."""
         coordinates = self.coordinates
-        value, gradient = coordinates.penalty(theta), coordinates.penalty_gradient(theta)
-        bend = coordinates.penalty_hessian() if coordinates.dense else coordinates.penalty_blocks()
-        for z, labels, weight in self.rows():
-            log_p = torch.log_softmax(coordinates.logits(z, theta.to(z)), 1)
-            p = log_p.exp()
-            value += float(weight.dot(_nll(log_p, labels)))
-            residual = p.scatter_add(1, labels.unsqueeze(1), -torch.ones_like(p[:, :1])) * weight.unsqueeze(1)
-            gradient += coordinates.gradient(z, residual).to(theta)
-            more = coordinates.hessian(z, p, weight) if coordinates.dense else coordinates.blocks(z, p, weight)
-            bend = bend + more.to(theta)
+        of_rows = functools.partial(_derivatives, self.inputs, coordinates, theta)
+        value, gradient, bend = self.data.mean(of_rows).split([1, coordinates.size, coordinates.bend_size])
+        fixed = coordinates.penalty_hessian() if coordinates.dense else coordinates.penalty_blocks()
+        bend = bend.view(coordinates.bend_shape) + fixed
+        value, gradient = float(value) + coordinates.penalty(theta), gradient + coordinates.penalty_gradient(theta)
         return Local(value, gradient, bend if coordinates.dense else Bend(functools.partial(self.bend, theta), bend))
 
     def bend(self, theta: Tensor, direction: Tensor) -> Tensor:
         """The Hessian at a point, applied to a direction, in one pass."""
-        coordinates, bent = self.coordinates, self.coordinates.penalty_gradient(direction)
-        for z, _, weight in self.rows():
-            p = torch.softmax(coordinates.logits(z, theta.to(z)), 1)
-            along = coordinates.logits(z, direction.to(z))
-            residual = p * (along - (p * along).sum(1, keepdim=True)) * weight.unsqueeze(1)
-            bent += coordinates.gradient(z, residual).to(theta)
+        of_rows = functools.partial(_bent, self.inputs, self.coordinates, theta, direction)
+        bent: Tensor = self.data.mean(of_rows) + self.coordinates.penalty_gradient(direction)
         return bent
+
+
+def _rows(
+    inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates, block: Block
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Features, labels and weights of the rows of a block, some at a time."""
+    width = coordinates.size if coordinates.dense else block.logits.shape[1]
+    columns = (block.logits, block.labels, row_weights(block))
+    for logits, labels, weight in zip(*(c.split(max(1, _TEMPORARY // width)) for c in columns), strict=True):
+        yield coordinates.features(inputs(logits.to(wide_dtype(logits.device)))), labels, weight
+
+
+def _derivatives(inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates, theta: Tensor, block: Block) -> Tensor:
+    """The summed NLL of a block, its gradient, and its Hessian or the blocks of it, one after the other."""
+    sums = torch.zeros(1 + coordinates.size + coordinates.bend_size, dtype=torch.float64)
+    for z, labels, weight in _rows(inputs, coordinates, block):
+        log_p = torch.log_softmax(coordinates.logits(z, theta.to(z)), 1)
+        p = log_p.exp()
+        residual = p.scatter_add(1, labels.unsqueeze(1), -torch.ones_like(p[:, :1])) * weight.unsqueeze(1)
+        bend = coordinates.hessian(z, p, weight) if coordinates.dense else coordinates.blocks(z, p, weight)
+        value, gradient = weight.dot(_nll(log_p, labels)).view(1), coordinates.gradient(z, residual)
+        sums += torch.cat([value, gradient, bend.flatten()]).to(sums)
+    return sums
+
+
+def _bent(
+    inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates, theta: Tensor, direction: Tensor, block: Block
+) -> Tensor:
+    bent = torch.zeros_like(theta)
+    for z, _, weight in _rows(inputs, coordinates, block):
+        p = torch.softmax(coordinates.logits(z, theta.to(z)), 1)
+        along = coordinates.logits(z, direction.to(z))
+        residual = p * (along - (p * along).sum(1, keepdim=True)) * weight.unsqueeze(1)
+        bent += coordinates.gradient(z, residual).to(theta)
+    return bent
 
 
 def _nll(log_p: Tensor, labels: Tensor) -> Tensor:

@@ -29,16 +29,23 @@ class Moments:
 
     def add(self, x: Tensor, weight: Tensor, epsilon: float) -> None:
         """More rows of relative rounding `epsilon`; summed about the mean of their block, so that nothing cancels."""
-        mass = float(weight.sum())
-        mean = (weight @ x) / mass
+        more = Moments(self.full)
+        more.mass, more.epsilon = float(weight.sum()), epsilon
+        mean = (weight @ x) / more.mass
         about = x - mean
         scatter = about.T @ (about * weight.unsqueeze(1)) if self.full else weight @ about.square()
-        mean, scatter = (part.to("cpu", torch.float64) for part in (mean, scatter))
-        apart, share = mean - self.mean, mass / (self.mass + mass)
+        more.mean, more._scatter = (part.to("cpu", torch.float64) for part in (mean, scatter))
+        self.__dict__.update((self.merge(more) if self.mass else more).__dict__)
+
+    def merge(self, other: Moments) -> Moments:
+        """Those of the rows of both."""
+        merged = Moments(self.full)
+        merged.mass, merged.epsilon = self.mass + other.mass, max(self.epsilon, other.epsilon)
+        apart, share = other.mean - self.mean, other.mass / merged.mass
         product = torch.outer(apart, apart) if self.full else apart.square()
-        self._scatter = self._scatter + scatter + product * (self.mass * share)
-        self.mean = self.mean + apart * share
-        self.mass, self.epsilon = self.mass + mass, max(self.epsilon, epsilon)
+        merged._scatter = self._scatter + other._scatter + product * (self.mass * share)
+        merged.mean = self.mean + apart * share
+        return merged
 
     def part(self, columns: Sequence[int], *, centred: bool = True) -> Moments:
         """Those of some columns; about 0 instead of the mean unless `centred`."""
@@ -76,6 +83,11 @@ class Moments:
 
     def _rounding(self, variance: Tensor) -> Tensor:
         return torch.hypot(self.mean, variance.sqrt()).mul(_ROUNDINGS * self.epsilon)
+
+
+def merged_moments(one: tuple[Moments, float], other: tuple[Moments, float]) -> tuple[Moments, float]:
+    """Those of the rows of both, and the sum that was taken beside them."""
+    return one[0].merge(other[0]), one[1] + other[1]
 
 
 def row_weights(block: Block) -> Tensor:

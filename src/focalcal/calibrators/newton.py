@@ -15,6 +15,7 @@ $$ z_u = e^u (x_j - m_{-j}), \qquad z_{uu} = z_u - e^{2u} s_{-j} $$
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,12 +68,17 @@ _PAIRS = ((0, 0), (0, 1), (1, 1))
 
 def criterion_derivatives(data: FitData, criterion: Criterion, gamma: float, log_inverse: float) -> Derivatives:
     """A smooth criterion of the family at a point, with its derivatives, in one pass over the rows."""
-    sums = np.zeros(6)
-    for block in data.blocks():
-        for part in block.split(_BLOCK):
-            sums += [part.mean_sum(column) for column in _block_derivatives(part, criterion, gamma, log_inverse)]
-    value, by_gamma, by_u, gg, gu, uu = (sums / data.mass).tolist()
+    sums = data.mean(functools.partial(_sums, criterion=criterion, gamma=gamma, log_inverse=log_inverse))
+    value, by_gamma, by_u, gg, gu, uu = sums.tolist()
     return Derivatives(value, np.array([by_gamma, by_u]), np.array([[gg, gu], [gu, uu]]))
+
+
+def _sums(block: Block, criterion: Criterion, gamma: float, log_inverse: float) -> Array:
+    """Those of the rows of a block, added up."""
+    sums = np.zeros(6)
+    for part in block.split(_BLOCK):
+        sums += [part.mean_sum(column) for column in _block_derivatives(part, criterion, gamma, log_inverse)]
+    return sums
 
 
 def _block_derivatives(block: Block, criterion: Criterion, gamma: float, log_inverse: float) -> list[Tensor]:

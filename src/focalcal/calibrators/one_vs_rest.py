@@ -10,7 +10,9 @@ so that rows of the fit stay where they were.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
@@ -21,17 +23,21 @@ from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator, Outcome
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import Block, FitData
 from focalcal.calibrators.lookup import Groups, by_rows, linear_lookup, stacked, step_lookup
+from focalcal.calibrators.moments import row_weights
 from focalcal.core.binning import bin_ranked
 from focalcal.core.focal import wide_dtype
 from focalcal.core.inputs import require
 from focalcal.core.ranking import Array
+from focalcal.core.sketch import CELLS, cell_of
 
 Edges = Literal["equal_mass", "equal_width"]
 
 # Scores that a fit holds at a time, of as many classes as that allows: a quarter of a gigabyte.
 _HELD = 1 << 25
+# Four numbers for each cell of a class's histogram.
+_BYTES_OF_CELLS = 4 * 8 * CELLS
 # Binning models with a smaller share add nothing to a sum in float64.
 _NEGLIGIBLE = 1e-18
 # A Beta prior needs positive numbers, and the middle of a bin between 0 and the next number is 0 by rounding.
@@ -53,10 +59,16 @@ class OneVsRest(Calibrator):
         """Points and values of the function fitted to one class."""
 
     def _fit(self, data: FitData) -> Outcome:
-        tables = [self._table(groups) for groups in _classes(data)]
+        if not data.in_memory:
+            data.count()  # a stream may turn out to be small
+        tables = [self._table(groups) for groups in self._groups(data)]
         columns = (stacked(column) for column in zip(*tables, strict=True))
         self._set(**dict(zip(self.FITTED, columns, strict=True)))
         return Outcome()
+
+    def _groups(self, data: FitData) -> Iterator[Groups]:
+        """The ranking of every class that has a function."""
+        return _classes(data)
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         return by_rows(self._calibrated_rows, logits)
@@ -85,6 +97,9 @@ class HistogramBinning(OneVsRest):
       rows than bins there are as many bins as rows;
     - `"equal_width"`: edges $i/M$. A bin without rows maps to its middle: nothing is known there.
 
+    Of a stream that is not kept in memory a histogram of 65,536 cells stands for the scores of a class: a cut through a
+    cell shares its rows in proportion.
+
     The module's docstring says how the classes come together. `edges_` (K, M - 1) are the edges between bins and
     `values_` (K, M) the frequencies, where neighbours of equal value are one; a score on an edge belongs below it.
 
@@ -110,6 +125,9 @@ class HistogramBinning(OneVsRest):
     def settings(self) -> dict[str, Any]:
         """The arguments that it was made with."""
         return {"num_bins": self.num_bins, "edges": self.edges}
+
+    def _groups(self, data: FitData) -> Iterator[Groups]:
+        return _classes(data) if data.in_memory else _class_histograms(data)
 
     def _table(self, groups: Groups) -> tuple[Array, Array]:
         equal_mass = self.edges == "equal_mass"
@@ -249,22 +267,53 @@ def _scores(logits: Tensor) -> Tensor:
 
 def _classes(data: FitData) -> Iterator[Groups]:
     """The ranking of every class that has a function, read in as many passes as memory asks for."""
-    blocks = [(block.labels.cpu().numpy(), block.weight) for block in data.blocks()]
-    labels = np.concatenate([label for label, _ in blocks])
-    weighted = any(weight is not None for _, weight in blocks)
-    weight = np.concatenate([_weight(weight, len(label)) for label, weight in blocks]) if weighted else None
+    labels, weight = data.columns(_labels_and_weights)
+    weights = None if (weight == 1).all() else weight
     first = 1 if data.num_classes == 2 else 0  # the number of the class in the first column of the scores
     together = max(1, _HELD // len(labels))
     for start in range(0, data.num_classes - first, together):
-        columns = np.concatenate(
-            [_scores(block.logits)[:, start : start + together].T.cpu().numpy() for block in data.blocks()], 1
-        )
+        (columns,) = data.columns(functools.partial(_some_scores, start, start + together))
         for column, scores in enumerate(columns):
-            yield Groups.of_scores(scores, labels == first + start + column, weight)
+            yield Groups.of_scores(scores, labels == first + start + column, weights)
 
 
-def _weight(weight: Tensor | None, rows: int) -> Array:
-    return np.ones(rows) if weight is None else weight.cpu().numpy()
+def _labels_and_weights(block: Block) -> tuple[Array, ...]:
+    return block.labels.cpu().numpy(), row_weights(block).cpu().numpy()
+
+
+def _some_scores(first: int, end: int, block: Block) -> tuple[Array, ...]:
+    """The scores of some classes, one row a class."""
+    return (_scores(block.logits)[:, first:end].T.cpu().numpy(),)
+
+
+def _class_histograms(data: FitData) -> Iterator[Groups]:
+    """The same from a histogram of the scores of each class, as many classes a pass as there is room for."""
+    first = 1 if data.num_classes == 2 else 0
+    together = max(1, data.memory // (2 * _BYTES_OF_CELLS))
+    for start in range(0, data.num_classes - first, together):
+        end = min(start + together, data.num_classes - first)
+        cells: Tensor = data.reduce(functools.partial(_class_cells, start, end, first), operator.add)
+        for mass, score, right, count in cells.numpy():
+            held = mass > 0
+            value = score[held] / mass[held]
+            whole = bool((mass == count).all())
+            yield Groups(value, mass[held] if whole else count[held], mass[held], right[held], value)
+
+
+def _class_cells(start: int, end: int, first: int, blocks: Iterator[Block]) -> Tensor:
+    """Mass, scores, mass of the class and rows (C, 4, cells) of each cell of the classes in the columns start..end."""
+    cells = torch.zeros(end - start, 4, CELLS, dtype=torch.float64)
+    offset = torch.arange(end - start).mul_(4 * CELLS)
+    for block in blocks:
+        scores = _scores(block.logits)[:, start:end].cpu()
+        weight = row_weights(block).cpu().unsqueeze(1)
+        place = torch.from_numpy(cell_of(scores.numpy())) + offset
+        mine = (block.labels.cpu().unsqueeze(1) == torch.arange(first + start, first + end)).double()
+        for part, values in enumerate(
+            (weight.expand_as(scores), weight * scores, weight * mine, torch.ones_like(scores))
+        ):
+            cells.view(-1).index_add_(0, (place + part * CELLS).reshape(-1), values.reshape(-1))
+    return cells
 
 
 def _log_evidence(hits: Array, misses: Array, alpha: Array, beta: Array) -> Array:

@@ -19,9 +19,11 @@ The scan runs in float32, right to 3e-6; whatever comes that close to the best i
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -31,7 +33,8 @@ import torch
 from torch import Tensor
 
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import Block, FitData, joined_weights
+from focalcal.calibrators.data import Block, FitData, Sample
+from focalcal.core.confidences import Confidences
 from focalcal.core.focal import wide_dtype
 from focalcal.core.maps import focal_log_probs
 from focalcal.core.ranking import Array
@@ -45,10 +48,15 @@ _POLYNOMIAL = 1e-6
 _DEGREE = 3
 # Values of the logits up to which prepared rows are kept; beyond, they are prepared anew for each temperature.
 _KEPT = 1 << 24
+# What the histogram of a point's confidences takes of a stream's memory.
+_BYTES_HISTOGRAM = 3 << 19
+# How far the criterion of a sample may be from that of all rows, in 1 / sqrt(rows): twice what a worst case has.
+_STANDARD_ERRORS = 2.0
 # Every so-many-th temperature is looked at first, for a value to beat.
 _STRIDE = 16
 # Of points that cannot be told apart from the best, so many are computed exactly, those nearest to T = 1 first.
 _EXACT = 48
+_EXACT_STREAMED = 2  # each costs a pass
 _NO_CLASS = -1e30
 # exp is several times slower where it underflows; what is smaller than this counts as 0.
 _LOG_TINY, _TINY = -86.0, 1e-37
@@ -56,6 +64,7 @@ _LOG_TINY, _TINY = -86.0, 1e-37
 _TOGETHER = 16
 
 Point: TypeAlias = tuple[float, float]  # (gamma, T)
+Lines: TypeAlias = Sequence[tuple[float, tuple[float, ...]]]  # temperatures with some gammas each
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,7 @@ def _at_end(value: float, values: Sequence[float]) -> bool:
     return min(values) < max(values) and value in (min(values), max(values))
 
 
-def scan_lines(data: FitData, criterion: Criterion, lines: Sequence[tuple[float, tuple[float, ...]]]) -> Found:
+def scan_lines(data: FitData, criterion: Criterion, lines: Lines) -> Found:
     """The best of points given as temperatures with some gammas each."""
     values = _smooth_values(data, criterion, lines) if criterion.smooth else _gap_values(data, criterion, lines)
     points = [(gamma, temperature) for temperature, gammas in lines for gamma in gammas]
@@ -92,6 +101,7 @@ def scan_lines(data: FitData, criterion: Criterion, lines: Sequence[tuple[float,
     if len(close) > _EXACT:  # a plateau, or a crowd: the best of the approximate values are still among them
         best = np.argsort(flat, kind="stable")[: _EXACT // 2]
         close = sorted({*close[: _EXACT // 2], *((_distance(points[i]), points[i]) for i in best)})
+    close = close if data.in_memory else close[:_EXACT_STREAMED]
     exact = [(criterion.of(data, focal_temperature_map(*point)), distance, point) for distance, point in close]
     least = min(value for value, _, _ in exact)
     # Equal up to the rounding of sums in another order.
@@ -153,15 +163,31 @@ def _count_top(num_classes: int) -> int:
 
 
 class _Rows:
-    """All rows, prepared: once if there is room, else for each temperature anew."""
+    """Rows in memory, prepared: once if they are few, else for each temperature anew."""
 
     def __init__(self, data: FitData) -> None:
-        self._data, self.scratch = data, _Scratch()
-        few = sum(block.logits.numel() for block in data.blocks()) <= _KEPT
-        self._kept = [_prepare(block) for block in data.blocks()] if few else []
+        self._data, self._scratch = data, _Scratch()
+        few = data.count() * data.num_classes <= _KEPT
+        self._kept = data.reduce(lambda blocks: list(map(_prepare, blocks)), operator.add) if few else []
 
-    def __iter__(self) -> Iterator[_Prepared]:
-        return iter(self._kept) if self._kept else (_prepare(block) for block in self._data.blocks())
+    def _columns(self, of_rows: Callable[[_Prepared], tuple[Array, ...]]) -> tuple[Array, ...]:
+        if not self._kept:
+            return self._data.columns(lambda block: of_rows(_prepare(block)))
+        return tuple(np.concatenate(column, axis=-1) for column in zip(*map(of_rows, self._kept), strict=True))
+
+    def correct_and_weight(self) -> tuple[Array, Array | None]:
+        """Whether each row's largest class is its label, and the weights, if there are any."""
+        correct, weight = self._columns(_correct_and_weight)
+        return correct, None if (weight == 1).all() else weight
+
+    def confidences(self, temperature: float, gammas: tuple[float, ...]) -> Array:
+        """The confidence of each row (G, N)."""
+        return self._columns(lambda rows: (_block_confidences(temperature, gammas, rows, self._scratch),))[0]
+
+
+def _correct_and_weight(rows: _Prepared) -> tuple[Array, Array]:
+    weight = torch.ones_like(rows.label, dtype=torch.float64) if rows.weight is None else rows.weight
+    return rows.correct.cpu().numpy(), weight.cpu().numpy()
 
 
 # ---------------------------------------------------------------------- the family at one temperature
@@ -346,19 +372,26 @@ def _least_squares() -> tuple[Array, Array, Array]:
 # ---------------------------------------------------------------------- criteria at all points
 
 
-def _smooth_values(
-    data: FitData, criterion: Criterion, lines: Sequence[tuple[float, tuple[float, ...]]]
-) -> list[Array]:
+def _smooth_values(data: FitData, criterion: Criterion, lines: Lines) -> list[Array]:
     """Means over rows, in one pass: all temperatures go over a block while it is in the cache."""
+    sums = data.reduce(functools.partial(_smooth_sums, criterion, lines), _added)
+    return [total / data.mass for total in sums]
+
+
+def _smooth_sums(criterion: Criterion, lines: Lines, blocks: Iterator[Block]) -> list[Array]:
     sums, scratch = [np.zeros(len(gammas)) for _, gammas in lines], _Scratch()
-    for block in data.blocks():
+    for block in blocks:
         rows = _prepare(block)
         for place, (temperature, gammas) in enumerate(lines):
             family = _family(rows, temperature, gammas, scratch, label=True, squared=criterion.name == "brier")
             column = _column(family, criterion)
             weighted = column.sum(1, dtype=torch.float64) if rows.weight is None else column.double() @ rows.weight
             sums[place] += weighted.cpu().numpy()
-    return [total / data.mass for total in sums]
+    return sums
+
+
+def _added(one: list[Array], other: list[Array]) -> list[Array]:
+    return [a + b for a, b in zip(one, other, strict=True)]
 
 
 def _column(family: _Family, criterion: Criterion) -> Tensor:
@@ -370,9 +403,18 @@ def _column(family: _Family, criterion: Criterion) -> Tensor:
     return nll if criterion.gamma is None else torch.pow(-torch.expm1(-nll), criterion.gamma) * nll
 
 
-def _gap_values(data: FitData, criterion: Criterion, lines: Sequence[tuple[float, tuple[float, ...]]]) -> list[Array]:
+def _gap_values(data: FitData, criterion: Criterion, lines: Lines) -> list[Array]:
     """Values of a criterion of confidence and correctness; infinity where it cannot be the least."""
-    seen = _Seen(data, criterion, lines)
+    if not data.in_memory:
+        sample = data.reduce(Sample.of, Sample.merge)  # a stream may turn out to be small
+        if not data.in_memory:
+            return _streamed_values(data, sample, criterion, lines)
+    return _seen(data, criterion, lines)
+
+
+def _seen(data: FitData, criterion: Criterion, lines: Lines, slack: float = 4 * _SURE) -> list[Array]:
+    """The values of all points that are not further than `slack` from the best one by their mean confidence."""
+    seen = _Seen(data, criterion, lines, slack)
     by_temperature = all(earlier[0] < later[0] for earlier, later in itertools.pairwise(lines))
     if by_temperature and all(gammas == (0.0,) for _, gammas in lines):
         seen.halve(0, len(lines) - 1)
@@ -382,13 +424,57 @@ def _gap_values(data: FitData, criterion: Criterion, lines: Sequence[tuple[float
     return seen.values
 
 
+def _streamed_values(data: FitData, sample: Sample, criterion: Criterion, lines: Lines) -> list[Array]:
+    """Values for more rows than can be kept: a sample says which points matter, and passes measure those.
+
+    As many points a pass as there is room for, each with its own confidences or their histogram.
+    """
+    some = sample.data()
+    slack = _STANDARD_ERRORS / math.sqrt(some.num_rows)
+    values = _seen(some, criterion, lines, slack)
+    limit = min(float(each.min()) for each in values) + slack
+    wanted = [(place, g) for place, each in enumerate(values) for g in np.flatnonzero(each <= limit).tolist()]
+    values = [np.full(len(gammas), math.inf) for _, gammas in lines]
+    assert data.most_rows is not None
+    together = max(1, data.memory // _BYTES_HISTOGRAM)
+    for start in range(0, len(wanted), together):
+        points = wanted[start : start + together]
+        fold = functools.partial(_point_confidences, lines, points, data.most_rows // len(points))
+        found: list[Confidences] = data.reduce(fold, _merged_confidences)
+        for (place, g), kept in zip(points, found, strict=True):
+            values[place][g] = criterion.of_ranking(kept.ranked())
+    return values
+
+
+def _point_confidences(
+    lines: Lines, points: Sequence[tuple[int, int]], most_rows: int, blocks: Iterator[Block]
+) -> list[Confidences]:
+    """The confidences of all rows at some points: places of a line, and of its gammas."""
+    kept, scratch = [Confidences(most_rows) for _ in points], _Scratch()
+    by_line = itertools.groupby(range(len(points)), key=lambda i: points[i][0])
+    chosen = [(place, list(group)) for place, group in by_line]
+    for block in blocks:
+        rows = _prepare(block)
+        correct, weight = _correct_and_weight(rows)
+        for place, some in chosen:
+            temperature, gammas = lines[place]
+            wanted = tuple(gammas[points[i][1]] for i in some)
+            confidence = _block_confidences(temperature, wanted, rows, scratch)
+            for i, column in zip(some, confidence, strict=True):
+                kept[i].add(np.ascontiguousarray(column), correct, None if rows.weight is None else weight)
+    return kept
+
+
+def _merged_confidences(one: list[Confidences], other: list[Confidences]) -> list[Confidences]:
+    return [a.merge(b) for a, b in zip(one, other, strict=True)]
+
+
 class _Seen:
     """What is known of a criterion along the temperatures."""
 
-    def __init__(self, data: FitData, criterion: Criterion, lines: Sequence[tuple[float, tuple[float, ...]]]) -> None:
-        self._criterion, self._lines, self._rows = criterion, lines, _Rows(data)
-        correct, weight = zip(*((part.correct, part.weight) for part in self._rows), strict=True)
-        self._correct, self._weight = torch.cat(correct).cpu().numpy(), joined_weights(weight, correct)
+    def __init__(self, data: FitData, criterion: Criterion, lines: Lines, slack: float) -> None:
+        self._criterion, self._lines, self._rows, self._slack = criterion, lines, _Rows(data), slack
+        self._correct, self._weight = self._rows.correct_and_weight()
         self._share = np.full(len(self._correct), 1 / data.mass, dtype=np.float32)
         if self._weight is not None:
             self._share *= self._weight.astype(np.float32)
@@ -400,10 +486,10 @@ class _Seen:
     def visit(self, place: int) -> Array:
         """Mean confidence minus accuracy of each gamma at a temperature; the criterion where that is small enough."""
         if place not in self._surplus:
-            confidence = _confidences(self._rows, *self._lines[place])
+            confidence = self._rows.confidences(*self._lines[place])
             surplus = confidence @ self._share - self._accuracy
             for g in np.argsort(np.abs(surplus)):
-                if abs(surplus[g]) > self._best + 4 * _SURE:
+                if abs(surplus[g]) > self._best + self._slack:
                     break
                 self.values[place][g] = self._criterion.of_confidences(confidence[g], self._correct, self._weight)
                 self._best = min(self._best, self.values[place][g])
@@ -413,7 +499,7 @@ class _Seen:
     def halve(self, first: int, last: int) -> None:
         """Visit the temperatures between two places that may matter, given that the confidence falls with T."""
         high, low = float(self.visit(first)[0]), float(self.visit(last)[0])
-        if last - first < 2 or max(low, -high) > self._best + 4 * _SURE:
+        if last - first < 2 or max(low, -high) > self._best + self._slack:
             return
         # The half in which confidence and accuracy meet comes first: it has the values to beat.
         middle = (first + last) // 2
@@ -422,7 +508,7 @@ class _Seen:
             self.halve(*half)
 
 
-def _confidences(rows: _Rows, temperature: float, gammas: tuple[float, ...]) -> Array:
-    """The confidence of each row (G, N)."""
-    families = (_family(part, temperature, gammas, rows.scratch) for part in rows)
-    return np.asarray(torch.cat([(family.top / family.total).clamp_(max=1.0) for family in families], 1).cpu().numpy())
+def _block_confidences(temperature: float, gammas: tuple[float, ...], rows: _Prepared, scratch: _Scratch) -> Array:
+    """The confidence of each row (G, n)."""
+    family = _family(rows, temperature, gammas, scratch)
+    return np.asarray((family.top / family.total).clamp_(max=1.0).cpu().numpy())

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator, Outcome
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import Block, FitData
 from focalcal.calibrators.lookup import Groups, by_rows, linear_lookup
+from focalcal.calibrators.moments import row_weights
 from focalcal.core.focal import wide_dtype
 from focalcal.core.inputs import require
 from focalcal.core.ranking import Array, Ranked
@@ -67,13 +68,7 @@ class SplineCalibration(Calibrator):
         return {"num_knots": self.num_knots}
 
     def _fit(self, data: FitData) -> Outcome:
-        columns = []
-        for block in data.blocks():
-            top, score = _top(block.logits)
-            share = torch.ones_like(score[:, 0]) if block.weight is None else block.weight
-            rows = (score.squeeze(1), top.squeeze(1) == block.labels, share)
-            columns.append([column.cpu().numpy() for column in rows])
-        confidence, correct, weight = (np.concatenate(column) for column in zip(*columns, strict=True))
+        confidence, correct, weight = data.columns(_row_columns)
         groups = Groups.of_scores(confidence, correct, None if (weight == 1).all() else weight)
         scores, calibrated = _thinned(*groups.points(_recalibrated(groups, self.num_knots)))
         self._set(scores_=torch.from_numpy(scores), calibrated_=torch.from_numpy(calibrated))
@@ -92,6 +87,13 @@ class SplineCalibration(Calibrator):
         # The proportions of the others from the others alone: 1 - c may be 0.
         others = torch.log_softmax(logits.to(confidence.dtype).masked_fill(is_top, float("-inf")), 1)
         return torch.where(is_top, log_top, log_rest + others).clamp(min=limits.min)
+
+
+def _row_columns(block: Block) -> tuple[Array, ...]:
+    """Confidence, correctness and weight of the rows of a block."""
+    top, score = _top(block.logits)
+    rows = (score.squeeze(1), top.squeeze(1) == block.labels, row_weights(block))
+    return tuple(column.cpu().numpy() for column in rows)
 
 
 def _top(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,9 +16,12 @@ from focalcal.errors import InputError
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
+    from focalcal.cli.console import Advance
     from focalcal.cli.methods import Wish
     from focalcal.cli.results import Assessed, CalibrateResult, Difference
-    from focalcal.cli.splits import Division
+    from focalcal.cli.splits import Asked, Division
+    from focalcal.cli.streamed import Reader
+    from focalcal.cli.tables import How
     from focalcal.streams import Columns
 
 _ON_THE_FIT = "on the rows of the fit"
@@ -101,6 +104,8 @@ def calibrate(
     resamples: options.Resamples = None,
     seed: options.Seed = 0,
     split: options.Split = None,
+    engine: options.ReadBy = options.Engine.auto,
+    on_bad_shard: options.BadShards = options.OnBadShard.error,
     *,
     columns: Columns,
 ) -> None:
@@ -117,9 +122,8 @@ def calibrate(
     with quick_imports():
         from focalcal.cli import results, tables
         from focalcal.cli.methods import Wish, parameters
-        from focalcal.cli.splits import Asked, divide, same_files
-        from focalcal.metrics.uncertainty import usual_resamples
-        from focalcal.streams import read_predictions
+        from focalcal.cli.splits import Asked
+        from focalcal.cli.streamed import Reader, engine_for
 
     score_files, fit_files = files or [], fit or []
     if not (score_files or fit_files):
@@ -132,53 +136,120 @@ def calibrate(
         if each is not None:
             require_output(each, option, inputs=[*score_files, *fit_files])
     asked = Asked(split, fit_split, score_split, holdout, seed, allow_same_data)
-    before: Assessed | None = None
-    after: Assessed | None = None
-    changes: list[Difference] = []
+    how = tables.How(num_bins, level, resamples or 0, seed)
+    chosen = engine_for(engine.value, [*score_files, *fit_files])
     with progress(quiet=quiet) as advance:
-        table = read_predictions(score_files, columns, progress=advance) if score_files else None
-        fit_table = read_predictions(fit_files, columns, progress=advance) if fit_files else None
-        rows = divide(table, fit_table, asked, same_file=same_files(fit_files, score_files))
-        measured = rows.score or rows.fit
-        how = tables.How(num_bins, level, resamples or usual_resamples(measured.num_rows), seed)
-        advance(0, 1, f"fitting {wish}")
-        _fit(calibrator, rows)
-        if rows.score is not None:
-            raw = tables.assess_table(rows.score, how, advance, "measuring before")
-            calibrated = tables.assess_table(rows.score, how, advance, "measuring after", calibrator)
-            changes = tables.differences(raw, calibrated, how)
-            before, after = tables.assessed(raw), tables.assessed(calibrated)
+        if chosen == "memory":
+            found = _in_memory(calibrator, str(wish), score_files, fit_files, columns, asked, how, advance)
+        else:
+            reader = Reader(columns, chosen, on_bad_shard.value, advance)
+            found = _streamed(calibrator, score_files, fit_files, reader, asked, how)
         advance(1, 1, "writing")
         if onnx is not None:
             calibrator.to_onnx(onnx)  # first, because it may fail
         calibrator.save(place)
     report = calibrator.report_
+    assert calibrator.num_classes_ is not None
     result = results.CalibrateResult(
         files=score_files,
         fit_files=fit_files or score_files,
-        split=rows.words,
-        same_data=rows.same_data,
-        num_shared=rows.num_shared,
-        num_classes=rows.fit.num_classes,
-        num_score_rows=0 if rows.score is None else rows.score.num_rows,
+        split=found.words,
+        same_data=found.same_data,
+        num_shared=found.num_shared,
+        num_classes=calibrator.num_classes_,
+        num_score_rows=found.num_score_rows,
         fit=results.Fit(str(wish), calibrator.settings(), parameters(calibrator), **report.to_dict()),
-        num_bins=num_bins,
-        level=level,
-        num_resamples=how.num_resamples,
-        seed=seed,
-        before=before,
-        after=after,
-        differences=changes,
+        **asdict(found.how),
+        before=found.before,
+        after=found.after,
+        differences=found.differences,
         out=place,
         onnx=onnx,
         apply_command=_apply_command(place, score_files or fit_files, columns),
+        engine=chosen,
+        skipped=found.skipped,
     )
     if as_json:
         print_json(asdict(result))
     elif quiet:
         print(result.out)
     else:
-        _print(result, rows, calibrator)
+        _print(result, found.warnings, calibrator)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a fit and its measuring have led to, and how the rows were chosen in words."""
+
+    how: How
+    words: str
+    same_data: bool
+    num_shared: int
+    num_score_rows: int
+    before: Assessed | None
+    after: Assessed | None
+    differences: list[Difference]
+    warnings: list[str]
+    skipped: dict[str, str]
+
+
+def _in_memory(
+    calibrator: Calibrator,
+    method: str,
+    score_files: list[str],
+    fit_files: list[str],
+    columns: Columns,
+    asked: Asked,
+    how: How,
+    advance: Advance,
+) -> _Found:
+    """Fit and measure rows that memory holds."""
+    from focalcal.cli import tables
+    from focalcal.cli.splits import divide, same_files
+    from focalcal.metrics.uncertainty import usual_resamples
+    from focalcal.streams import read_predictions
+
+    table = read_predictions(score_files, columns, progress=advance) if score_files else None
+    fit_table = read_predictions(fit_files, columns, progress=advance) if fit_files else None
+    rows = divide(table, fit_table, asked, same_file=same_files(fit_files, score_files))
+    how = replace(how, num_resamples=how.num_resamples or usual_resamples((rows.score or rows.fit).num_rows))
+    advance(0, 1, f"fitting {method}")
+    _fit(calibrator, rows)
+    before: Assessed | None = None
+    after: Assessed | None = None
+    changes: list[Difference] = []
+    if rows.score is not None:
+        raw = tables.assess_table(rows.score, how, advance, "measuring before")
+        calibrated = tables.assess_table(rows.score, how, advance, "measuring after", calibrator)
+        changes = tables.differences(raw, calibrated, how)
+        before, after = tables.assessed(raw), tables.assessed(calibrated)
+    scored = 0 if rows.score is None else rows.score.num_rows
+    return _Found(
+        how, rows.words, rows.same_data, rows.num_shared, scored, before, after, changes, rows.warnings, skipped={}
+    )
+
+
+def _streamed(
+    calibrator: Calibrator, score_files: list[str], fit_files: list[str], reader: Reader, asked: Asked, how: How
+) -> _Found:
+    """Fit and measure rows in passes over streams."""
+    from focalcal.cli.splits import same_data_warning, same_files
+    from focalcal.cli.streamed import divide_streams
+    from focalcal.streams.change import calibrated
+
+    if same_files(fit_files, score_files) and not (asked.allow_same_data or asked.fit_split):
+        raise InputError(f"--fit: {fit_files[0]} is scored as well. Score other rows, or add --allow-same-data.")
+    rows = divide_streams(reader, score_files, fit_files, asked)
+    calibrator.fit(reader.on(rows.fit))
+    before, after, scored = None, None, 0
+    if rows.score is not None:
+        before, evaluation = reader.measure(rows.score, how)
+        after, _ = reader.measure(calibrated(rows.score, calibrator), how)
+        scored = evaluation.n
+    warnings = [same_data_warning()] if rows.same_data else []
+    warnings += [f"left out: {reason}" for reason in rows.skipped.values()]
+    how = replace(how, num_resamples=0)
+    return _Found(how, rows.words, rows.same_data, 0, scored, before, after, [], warnings, rows.skipped)
 
 
 def _place(out: str | None, wish: Wish) -> str:
@@ -222,7 +293,7 @@ def _calibrated_name(files: list[str]) -> str:
     return str(first.with_name(f"{first.stem}-calibrated{first.suffix}"))
 
 
-def _print(result: CalibrateResult, rows: Division, calibrator: Calibrator) -> None:
+def _print(result: CalibrateResult, warnings: list[str], calibrator: Calibrator) -> None:
     from focalcal.cli import tables
     from focalcal.report.versions import fit_warnings
 
@@ -234,7 +305,7 @@ def _print(result: CalibrateResult, rows: Division, calibrator: Calibrator) -> N
         console.print()
     for line in _fit_words(result):
         console.print(line)
-    tables.print_warnings(console, [*rows.warnings, *fit_warnings(calibrator)])
+    tables.print_warnings(console, [*warnings, *fit_warnings(calibrator)])
     if result.before is not None and result.after is not None:
         title = f"Measured {_ON_THE_FIT}" if result.same_data else "Measured on rows outside the fit"
         tables.print_change(console, result.before, result.after, result.differences, result.level, title)
@@ -246,6 +317,8 @@ def _fit_words(result: CalibrateResult) -> list[str]:
     """What was fitted and what happened in the fit."""
     fit = result.fit
     lines = [f"{fit.method}: {fit.parameters}" if fit.parameters else fit.method, f"{_sentence(result.split)}."]
+    if fit.passes:
+        lines.append(f"The rows of the fit were read {'once' if fit.passes == 1 else f'{fit.passes} times'}.")
     if not fit.kept_identity:
         lines.append(f"On the rows of the fit {fit.criterion} went from {fit.before:.4f} to {fit.after:.4f}.")
     return lines

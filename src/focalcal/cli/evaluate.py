@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +12,11 @@ from focalcal.cli.checks import plain_warnings, quick_imports
 from focalcal.cli.console import JsonOption, QuietOption, print_json, progress, standard_output
 
 if TYPE_CHECKING:
+    from focalcal.calibrators import Calibrator
+    from focalcal.cli.console import Advance
     from focalcal.cli.results import EvaluateResult
+    from focalcal.cli.streamed import Reader
+    from focalcal.cli.tables import How
     from focalcal.streams import Columns
 
 
@@ -23,6 +27,7 @@ def evaluate(
     calibrator: Annotated[
         str | None, typer.Option("--calibrator", metavar="C", help="Show before and after this calibrator.")
     ] = None,
+    by: options.By = None,
     num_bins: options.NumBins = 15,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -30,6 +35,8 @@ def evaluate(
     resamples: options.Resamples = None,
     seed: options.Seed = 0,
     split: options.Split = None,
+    engine: options.ReadBy = options.Engine.auto,
+    on_bad_shard: options.BadShards = options.OnBadShard.error,
     *,
     columns: Columns,
 ) -> None:
@@ -42,27 +49,56 @@ def evaluate(
       focalcal evaluate test.npz
       focalcal evaluate test.parquet --calibrator calibrator.json
       focalcal evaluate scores.csv --scores score_ --kind logits --json
+      focalcal evaluate 'scores/*.parquet' --by language
     """
     with quick_imports():
-        from focalcal.cli import results, tables
-        from focalcal.cli.methods import load, require_classes
-        from focalcal.cli.splits import only
-        from focalcal.metrics.uncertainty import usual_resamples
-        from focalcal.streams import read_predictions
+        from focalcal.cli import tables
+        from focalcal.cli.methods import load
+        from focalcal.cli.streamed import Reader, engine_for
 
     loaded = None if calibrator is None else load(calibrator)
+    how = tables.How(num_bins, level, resamples or 0, seed)
+    chosen = engine_for(engine.value, files, by=by)
     with progress(quiet=quiet) as advance:
-        table = read_predictions(files, columns, progress=advance)
-        used = only(table, split)
-        name = next(iter(used.splits()), None)
-        if loaded is not None and calibrator is not None:
-            require_classes(loaded, calibrator, used.num_classes, used.name)
-        how = tables.How(num_bins, level, resamples or usual_resamples(used.num_rows), seed)
-        before = tables.assess_table(used, how, advance, "measuring")
-        after, changes = None, []
-        if loaded is not None:
-            after = tables.assess_table(used, how, advance, "measuring after the calibrator", loaded)
-            changes = tables.differences(before, after, how)
+        if chosen == "memory":
+            result, described = _in_memory(files, columns, split, calibrator, loaded, how, advance)
+        else:
+            reader = Reader(columns, chosen, on_bad_shard.value, advance)
+            result, described = _streamed(files, reader, split, by, calibrator, loaded, how)
+    if as_json:
+        print_json(asdict(result))
+    elif quiet:
+        print((result.after or result.before).verdict)
+    else:
+        _print(result, described)
+
+
+def _in_memory(
+    files: list[str],
+    columns: Columns,
+    split: str | None,
+    path: str | None,
+    calibrator: Calibrator | None,
+    how: How,
+    advance: Advance,
+) -> tuple[EvaluateResult, str]:
+    """Everything about rows that memory holds, and what they are in words."""
+    from focalcal.cli import results, tables
+    from focalcal.cli.methods import require_classes
+    from focalcal.cli.splits import only
+    from focalcal.metrics.uncertainty import usual_resamples
+    from focalcal.streams import read_predictions
+
+    used = only(read_predictions(files, columns, progress=advance), split)
+    name = next(iter(used.splits()), None)
+    if calibrator is not None and path is not None:
+        require_classes(calibrator, path, used.num_classes, used.name)
+    how = replace(how, num_resamples=how.num_resamples or usual_resamples(used.num_rows))
+    before = tables.assess_table(used, how, advance, "measuring")
+    after, changes = None, []
+    if calibrator is not None:
+        after = tables.assess_table(used, how, advance, "measuring after the calibrator", calibrator)
+        changes = tables.differences(before, after, how)
     result = results.EvaluateResult(
         files=files,
         split=name,
@@ -70,21 +106,60 @@ def evaluate(
         num_rows=used.num_rows,
         num_classes=used.num_classes,
         weighted=used.weights is not None,
-        num_bins=num_bins,
-        level=level,
-        num_resamples=how.num_resamples,
-        seed=seed,
+        **asdict(how),
         before=tables.assessed(before),
-        calibrator=calibrator,
+        calibrator=path,
         after=None if after is None else tables.assessed(after),
         differences=changes,
     )
-    if as_json:
-        print_json(asdict(result))
-    elif quiet:
-        print((result.after or result.before).verdict)
-    else:
-        _print(result, tables.describe(used, name))
+    return result, tables.describe(used, name)
+
+
+def _streamed(
+    files: list[str],
+    reader: Reader,
+    split: str | None,
+    by: str | None,
+    path: str | None,
+    calibrator: Calibrator | None,
+    how: How,
+) -> tuple[EvaluateResult, str]:
+    """The same from passes over a stream."""
+    from focalcal.cli import results, tables
+    from focalcal.cli.methods import require_classes
+    from focalcal.cli.streamed import measure_files
+    from focalcal.report.assess import assess_totals
+    from focalcal.streams.change import calibrated
+
+    stream = reader.open(files, split)
+    if calibrator is not None and path is not None:
+        require_classes(calibrator, path, stream.num_classes, stream.name)
+    measured = measure_files(reader, stream, how, None if calibrator else by, split)
+    evaluation, groups, after = measured.evaluation, measured.groups, None
+    if calibrator is not None:
+        rows = stream if measured.split == split else reader.open(files, measured.split)
+        later = measure_files(reader, calibrated(rows, calibrator), how, by, measured.split)
+        after, groups = tables.assessed(assess_totals(later.evaluation, how.level)), later.groups
+    result = results.EvaluateResult(
+        files=files,
+        split=measured.split,
+        kind=evaluation.kind,
+        num_rows=evaluation.n,
+        num_classes=evaluation.num_classes,
+        weighted=stream.reading.like.weights is not None,
+        **asdict(replace(how, num_resamples=0)),
+        before=tables.assessed(assess_totals(evaluation, how.level)),
+        calibrator=path,
+        after=after,
+        differences=[],
+        engine=reader.engine,
+        by=by,
+        groups={name: tables.assessed(assess_totals(each, how.level)) for name, each in groups.items()},
+        skipped=stream.skipped,
+    )
+    said = [f"{result.num_rows:,} rows", f"{result.num_classes:,} classes", result.kind]
+    said += [f"split {measured.split}"] if measured.split else []
+    return result, f"{stream.name}: {', '.join(said)}, read as a stream"
 
 
 def _print(result: EvaluateResult, described: str) -> None:
@@ -101,4 +176,7 @@ def _print(result: EvaluateResult, described: str) -> None:
         tables.print_verdict(console, result.after, "after:  ")
         console.print(f"\n{described}, calibrated by {result.calibrator}")
         tables.print_change(console, result.before, result.after, result.differences, result.level)
+    if result.groups:
+        tables.print_table(console, tables.group_table(result.groups, result.by or ""))
+    tables.print_warnings(console, [f"left out: {reason}" for reason in result.skipped.values()])
     console.print("All measures and their definitions: --json", style="dim")

@@ -45,9 +45,25 @@ class Search(str, Enum):
     continuous = "continuous"
 
 
+class Engine(str, Enum):
+    """How rows are read."""
+
+    auto = "auto"
+    memory = "memory"
+    stream = "stream"
+    ray = "ray"
+
+
+class OnBadShard(str, Enum):
+    """What becomes of a shard that cannot be read."""
+
+    error = "raise"
+    skip = "skip"
+
+
 _FILES = (
-    "Predictions: .npz, .npy, .csv, .tsv, .parquet or .safetensors; a directory or a quoted glob of shards; "
-    "- for standard input."
+    "Predictions: .npz, .npy, .csv, .tsv, .parquet, .arrow, .feather or .safetensors; a directory, a quoted glob or an "
+    "address (s3://...) of shards; - for standard input."
 )
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help=f"{_FILES} Several files are joined.")]
 OptionalFiles = Annotated[
@@ -91,6 +107,28 @@ ClassNames = Annotated[
 Split = Annotated[
     str | None,
     typer.Option("--split", metavar="NAME", help="Use only the rows of this split.", rich_help_panel=_INPUT),
+]
+
+ReadBy = Annotated[
+    Engine,
+    typer.Option(
+        "--engine",
+        help="How rows are read: all in memory, with intervals by the bootstrap; as a stream, in bounded memory and "
+        "without most intervals; or as a stream on a Ray cluster. auto takes a stream from 256 MB of files on.",
+        rich_help_panel=_INPUT,
+    ),
+]
+BadShards = Annotated[
+    OnBadShard,
+    typer.Option(
+        "--on-bad-shard",
+        help="What becomes of a shard of a stream that cannot be read: an error, or it is left out and listed.",
+        rich_help_panel=_INPUT,
+    ),
+]
+By = Annotated[
+    str | None,
+    typer.Option("--by", metavar="COLUMN", help="Measure every group of rows that this column names, too."),
 ]
 
 Level = Annotated[

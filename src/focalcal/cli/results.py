@@ -8,10 +8,11 @@ A field may be added within a schema version; none is renamed, dropped or given 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Direction = Literal["overconfident", "underconfident", "both", "calibrated"]
+Engine = Literal["memory", "stream", "ray"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class EvaluateResult:
-    """The answer of `focalcal evaluate`; `after` and `differences` with `--calibrator` only."""
+    """The answer of `focalcal evaluate`; `after` and `differences` with `--calibrator` only.
+
+    With `by`, `groups` has every group of rows by its name, measured after the calibrator if there is one. `engine`
+    says how rows were read, and `skipped` which shards were left out and why. Rows that were not held in memory are not
+    resampled: `num_resamples` is 0, few measures have intervals, and there are no `differences`.
+    """
 
     files: list[str]
     split: str | None
@@ -63,6 +69,10 @@ class EvaluateResult:
     calibrator: str | None
     after: Assessed | None
     differences: list[Difference]
+    engine: Engine = "memory"
+    by: str | None = None
+    groups: dict[str, Assessed] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
     schema: Literal[1] = 1
     command: Literal["evaluate"] = "evaluate"
 
@@ -82,6 +92,7 @@ class Fit:
     at_boundary: bool
     kept_identity: bool
     num_rows: int
+    passes: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,8 @@ class CalibrateResult:
     out: str
     onnx: str | None
     apply_command: str
+    engine: Engine = "memory"
+    skipped: dict[str, str] = field(default_factory=dict)
     schema: Literal[1] = 1
     command: Literal["calibrate"] = "calibrate"
 

@@ -55,11 +55,16 @@ class Division:
     def warnings(self) -> list[str]:
         """What a reader must know before trusting the scores."""
         if self.same_data:
-            return ["Fitted to and scored on the same rows: the numbers look better than they are (--allow-same-data)."]
+            return [same_data_warning()]
         if self.num_shared and self.score is not None:
             shared = f"{self.num_shared:,} of {self.score.num_rows:,} scored rows"
             return [f"{shared} equal a row of the fit: if they are the same samples, the numbers look too good."]
         return []
+
+
+def same_data_warning() -> str:
+    """What a reader must know of a score on the rows of the fit."""
+    return "Fitted to and scored on the same rows: the numbers look better than they are (--allow-same-data)."
 
 
 def only(table: Table, name: str | None, usual: Sequence[str] = SCORE_SPLITS, option: str = "--split") -> Table:

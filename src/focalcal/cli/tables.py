@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from focalcal.calibrators import Calibrator
-    from focalcal.report.assess import Assessment
+    from focalcal.report.assess import Assessment, Judged
     from focalcal.streams import Table
 
 
@@ -36,6 +36,7 @@ _SHOWN = {
     "auroc_correctness": "AUROC",
     "top_5_accuracy": "top-5 accuracy",
 }
+_OF_GROUPS = ("accuracy", "mean_confidence", "gap", "ece", "ada_ece", "nll", "classwise_ece")
 # Neither shares nor distances of shares: shown as they are.
 _PLAIN = ("nll", "brier", "brier_calibration", "brier_refinement", "aurc", "auroc_correctness", "mmce", "entropy")
 _STYLES = {"calibrated": "bold green"}
@@ -72,7 +73,7 @@ def assess_table(
     )
 
 
-def assessed(assessment: Assessment) -> Assessed:
+def assessed(assessment: Judged) -> Assessed:
     """An assessment as a result holds it."""
     evaluation, intervals = assessment.evaluation, assessment.intervals
     numbers = {name: getattr(evaluation, name) for name, _ in evaluation.rows()}
@@ -119,6 +120,14 @@ def measure_table(result: Assessed, level: float) -> RichTable:
     for name, label in _shown([result]):
         measure = result.measures[name]
         table.add_row(label, number(name, measure.value), interval(name, measure.low, measure.high), measure.definition)
+    return table
+
+
+def group_table(groups: Mapping[str, Assessed], by: str) -> RichTable:
+    """A row for each group of rows."""
+    table = make_table(by, *(_SHOWN[name] for name in _OF_GROUPS))
+    for group, result in groups.items():
+        table.add_row(group, *(number(name, result.measures[name].value) for name in _OF_GROUPS))
     return table
 
 

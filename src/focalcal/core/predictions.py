@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,7 +29,8 @@ Target = Literal["top_label", "positive", "classwise"] | int
 KINDS = ("logits", "log_probs", "probs")
 
 # Scores that are taken together: small enough for the cache, large enough that calls cost nothing.
-_CHUNK = {"cpu": 1 << 19}
+CHUNK_VALUES = 1 << 19
+_CHUNK = {"cpu": CHUNK_VALUES}
 _CHUNK_ON_ACCELERATORS = 1 << 25
 
 
@@ -128,6 +131,17 @@ class Predictions:
         rule = "must have a row that is not ignored and has a weight"
         require(found or self._may_be_empty, "labels", rule, f"ignore_index={self.ignore_index} or weight 0 everywhere")
 
+    def take(self, rows: Array) -> Predictions:
+        """Some of the rows of scores (N, K) or (N,): a mask, or their numbers."""
+        place = torch.from_numpy(rows)
+        part = copy(self)
+        part._scores = self._scores[place if isinstance(self._scores, Tensor) else rows]
+        part._labels = None if self._labels is None else self._labels[place]
+        part._weight = None if self._weight is None else self._weight[rows]
+        part.num_rows = len(part._scores)
+        part._may_be_empty = True
+        return part
+
     def _kept(self, labels: Tensor | None, weight: Array | None) -> Tensor | None:
         """Which rows count: those that are not ignored and have a weight. None if that is all of them."""
         keep = None
@@ -214,3 +228,15 @@ def checked_weight(weight: ArrayLike, place: tuple[int, ...]) -> Array:
             f"sample_weight: must not be negative; got {given.min():g} at index {int(given.reshape(-1).argmin())}."
         )
     return given
+
+
+def logits_of(scores: Tensor, kind: Kind) -> Tensor:
+    """Scores of any kind as finite logits: a probability of 0 becomes the smallest normal number of its precision.
+
+    >>> logits_of(torch.tensor([[0.5, 0.5]]), "probs")
+    tensor([[-0.6931, -0.6931]])
+    """
+    tiny = torch.finfo(scores.dtype).tiny
+    if kind == "probs":
+        return torch.log(scores.clamp(min=tiny))
+    return scores.clamp(min=math.log(tiny)) if kind == "log_probs" else scores

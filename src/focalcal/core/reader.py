@@ -120,8 +120,10 @@ class ChunkReader:
     @property
     def rank(self) -> Tensor:
         """How many classes come before the label: higher scores, and equal ones with lower numbers."""
-        rank = torch.zeros_like(self.labels)
         below = (self.top.squeeze(1) != self.labels).nonzero().squeeze(1)  # the others come first
+        if 2 * len(below) > len(self.labels):  # picking them out would cost more
+            return _rank(self.scores, self.labels.unsqueeze(1))
+        rank = torch.zeros_like(self.labels)
         if len(below):
             rank[below] = _rank(self.scores[below], self.labels[below].unsqueeze(1))
         return rank

@@ -21,9 +21,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from focalcal.calibrators import Calibrator, TemperatureScaling
-from focalcal.calibrators.data import logits_of
 from focalcal.core.inputs import from_numpy, require
-from focalcal.core.predictions import Predictions, checked_weight
+from focalcal.core.predictions import Predictions, checked_weight, logits_of
 from focalcal.core.ranking import Array
 from focalcal.errors import InputWarning, NotFittedError
 

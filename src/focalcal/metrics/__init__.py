@@ -23,7 +23,8 @@ from focalcal.metrics.calibration import (
     mce,
     reliability,
 )
-from focalcal.metrics.evaluation import Evaluation, evaluate
+from focalcal.metrics.evaluation import Evaluation
+from focalcal.metrics.everything import GroupedEvaluation, evaluate
 from focalcal.metrics.ranked import (
     RiskCoverage,
     aurc,
@@ -64,6 +65,7 @@ __all__ = [
     "ConsistencyBars",
     "Entropies",
     "Evaluation",
+    "GroupedEvaluation",
     "Interval",
     "Measured",
     "RiskCoverage",

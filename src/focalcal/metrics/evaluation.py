@@ -1,4 +1,4 @@
-"""All measures of one set of predictions, from one pass over its scores."""
+"""Every measure of one set of predictions, and how it is shown and kept."""
 
 from __future__ import annotations
 
@@ -7,24 +7,13 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.binning import Bins, bin_norm
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Kind, Predictions
-from focalcal.core.ranking import Array
-from focalcal.core.reader import ChunkReader
-from focalcal.metrics import calibration, ranked
-from focalcal.metrics import scores as score_measures
-from focalcal.metrics.classes import ClassBinSums
-from focalcal.metrics.rows import COLUMNS, Measured
-from focalcal.metrics.summary import SCORES, Summary
+from focalcal.core.binning import Bins
+from focalcal.core.inputs import require
 
 SCHEMA = 1
-# With fewer rows, the accuracy of a bin is uncertain by more than 10 points or so.
-_FEW_ROWS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,123 +148,6 @@ class Evaluation:
         notes = "".join(f"<li>{escape(warning)}</li>" for warning in self.warnings)
         head = f"{self.n:,} rows, {self.num_classes:,} classes, {self.num_bins} bins"
         return f"<table><caption>{head}</caption>{cells}</table>" + (f"<ul>{notes}</ul>" if notes else "")
-
-
-def evaluate(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    *,
-    kind: Kind = "logits",
-    num_bins: int = 15,
-    classwise: bool = True,
-    sample_weight: ArrayLike | None = None,
-    ignore_index: int | None = None,
-) -> Evaluation:
-    """Every measure at once, from one chunked pass over the scores.
-
-    where `scores` and `labels` are read as by `read`. Beyond its input it takes 4 bytes a row for float32 scores (8
-    for float64, 8 more with weights) and some temporaries; `classwise=False` saves the pass over all classes.
-
-    >>> evaluation = evaluate([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]], [0, 1, 1])
-    >>> round(evaluation.accuracy, 3), round(evaluation.ece, 3), evaluation.n
-    (0.667, 0.299, 3)
-    """
-    require(isinstance(num_bins, int) and num_bins >= 1, "num_bins", "must be a whole number from 1", num_bins)
-    predictions = Predictions(scores, labels, kind=kind, sample_weight=sample_weight, ignore_index=ignore_index)
-    summary = Summary(predictions.num_classes, num_bins=num_bins, scores=SCORES)
-    classes = ClassBinSums(predictions.num_classes, num_bins) if classwise else None
-    present = np.zeros(predictions.num_classes, dtype=bool)
-    for chunk in predictions.chunks():
-        reader = ChunkReader(chunk, kind)
-        summary.add(reader.columns(COLUMNS), chunk.weight)
-        present |= torch.bincount(chunk.labels, minlength=len(present)).cpu().numpy() > 0
-        if classes is not None:
-            classes.add(reader.probs, chunk.labels, None if chunk.weight is None else torch.from_numpy(chunk.weight))
-    return evaluation_of(summary, kind=kind, class_bins=None if classes is None else classes.bins(), present=present)
-
-
-def evaluation_of(summary: Summary, *, kind: str, class_bins: Bins | None, present: Array) -> Evaluation:
-    """The evaluation of rows that have been added up: every public measure, called on the summary.
-
-    >>> summary = Summary(2, scores=SCORES)
-    >>> one = {"confidence": [0.9], "correct": [True], "nll": [0.105], "brier": [0.02], "entropy": [0.3], "rank": [0]}
-    >>> summary.add({name: np.array(column) for name, column in one.items()})
-    >>> evaluation_of(summary, kind="logits", class_bins=None, present=np.array([True, True])).nll
-    0.105
-    """
-    num_bins = summary.num_bins
-    fewer = min(num_bins, summary.num_rows)  # bins of equal mass hold a row each
-    parts = calibration.brier_decomposition(summary, num_bins=num_bins)
-    entropies, sure = score_measures.entropy(summary), score_measures.s99(summary)
-    measured: dict[str, Measured | None] = {
-        "accuracy": score_measures.accuracy(summary),
-        "error": score_measures.error(summary),
-        "nll": score_measures.nll(summary),
-        "brier": score_measures.brier(summary),
-        "brier_calibration": parts.calibration,
-        "brier_refinement": parts.refinement,
-        "mean_confidence": score_measures.mean_confidence(summary),
-        "entropy": entropies.overall,
-        "entropy_correct": entropies.correct,
-        "entropy_wrong": entropies.wrong,
-        "ece": calibration.ece(summary, num_bins=num_bins),
-        "rms_ce": calibration.ece(summary, num_bins=num_bins, norm="l2"),
-        "mce": calibration.mce(summary, num_bins=num_bins),
-        "ada_ece": calibration.ada_ece(summary, num_bins=fewer),
-        "classwise_ece": None if class_bins is None else _classwise(class_bins),
-        "ece_debiased": calibration.ece_debiased(summary, num_bins=fewer),
-        "ece_debiased_l1": calibration.ece_debiased(summary, num_bins=fewer, norm="l1"),
-        "ece_sweep": calibration.ece_sweep(summary),
-        "ece_sweep_equal_width": calibration.ece_sweep(summary, edges="equal_width"),
-        "smooth_ece": ranked.smooth_ece(summary),
-        "ks_error": ranked.ks_error(summary),
-        "mmce": ranked.mmce(summary),
-        "top_5_accuracy": score_measures.top_k_accuracy(summary, k=5) if summary.num_classes >= 5 else None,
-        "s99": sure.share,
-        "s99_accuracy": sure.accuracy,
-        "aurc": ranked.aurc(summary),
-        "auroc_correctness": ranked.auroc_correctness(summary),
-    }
-    values = {name: None if value is None or math.isnan(value) else float(value) for name, value in measured.items()}
-    bins, equal_mass = summary.bins(num_bins, "equal_width"), summary.bins(fewer, "equal_mass")
-    return Evaluation(
-        n=summary.num_rows,
-        num_classes=summary.num_classes,
-        num_bins=num_bins,
-        kind=kind,
-        bins=bins,
-        equal_mass_bins=equal_mass,
-        warnings=_warnings(bins, equal_mass, num_bins, present, values["nll"]),
-        definitions={name: value.definition for name, value in measured.items() if value is not None},
-        **values,  # type: ignore[arg-type]
-    )
-
-
-def _classwise(bins: Bins) -> Measured:
-    num_bins = bins.count.shape[-1]
-    value = float(bin_norm(bins, "l1").mean())
-    return Measured(value, f"ECE, mean over classes, {num_bins} equal-width bins, l1")
-
-
-def _warnings(bins: Bins, equal_mass: Bins, num_bins: int, present: Array, nll: float | None) -> tuple[str, ...]:
-    """What a reader should know before trusting the numbers."""
-    found = []
-    thin = int(((bins.count > 0) & (bins.count < _FEW_ROWS)).sum())
-    if thin:
-        found.append(f"{thin} of {num_bins} equal-width bins hold fewer than {_FEW_ROWS} rows: mce rests on few rows.")
-    if float(equal_mass.count.min()) < _FEW_ROWS:
-        found.append(f"Bins of equal mass hold fewer than {_FEW_ROWS} rows each: ada_ece is biased upwards.")
-    if len(equal_mass.count) < num_bins:
-        found.append(
-            f"There are only {len(equal_mass.count)} rows: that many bins of equal mass instead of {num_bins}."
-        )
-    absent = np.flatnonzero(~present)
-    if len(absent):
-        named = ", ".join(map(str, absent[:5])) + (", ..." if len(absent) > 5 else "")
-        found.append(f"{len(absent)} of {len(present)} classes do not occur in the labels: {named}.")
-    if nll is not None and math.isinf(nll):
-        found.append("Some label has probability 0: nll is infinite.")
-    return tuple(found)
 
 
 def _bins_to_dict(bins: Bins) -> dict[str, list[float]]:

@@ -30,20 +30,22 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins
+from focalcal.core.confidences import Confidences
 from focalcal.core.inputs import ArrayLike, require
 from focalcal.core.predictions import KINDS, Kind, Predictions, Target
-from focalcal.core.ranking import Array, pack, unpack
+from focalcal.core.ranking import Array, pack
 from focalcal.core.ranking import Ranked as Ranking
 from focalcal.core.reader import ChunkReader
+from focalcal.core.sketch import CELLS, cut_error, histogram, ranking_of_cells
 from focalcal.metrics import calibration, ranked
 from focalcal.metrics import scores as score_measures
 from focalcal.metrics.classes import ClassBinSums, ClassRows, class_bins
-from focalcal.metrics.evaluation import Evaluation, evaluation_of
+from focalcal.metrics.evaluation import Evaluation
 from focalcal.metrics.read import target_class
 from focalcal.metrics.rows import COLUMNS, Readable
-from focalcal.metrics.sketch import CELLS, cut_error, histogram, ranking_of_cells
 from focalcal.metrics.state import PlainMetric
 from focalcal.metrics.summary import SCORES, Summary
+from focalcal.metrics.tally import Tally
 
 if TYPE_CHECKING:
     _Base = PlainMetric
@@ -410,29 +412,28 @@ class Everything(_Family):
 
     def update(self, scores: ArrayLike, labels: ArrayLike) -> None:
         """Take in a batch."""
-        added, summary = ClassBinSums(self.num_classes, self.num_bins), self._summary()
-        counts = torch.zeros(self.num_classes, dtype=torch.float64)
+        added = self._tally()
         for chunk in self._read(scores, labels).chunks():
-            reader = ChunkReader(chunk, self.kind)
-            summary.add(reader.columns(COLUMNS))
-            added.add(reader.probs, chunk.labels, None)
-            counts += torch.bincount(chunk.labels, minlength=self.num_classes).cpu()
-        self._add("label_counts", counts)
-        self._add("score_sums", summary.score_sums)
-        self._add("class_sums", added.sums)
-        self._add("class_totals", added.whole)
-        self._add_keys(summary.keys)
+            added.add(chunk)
+        self._add("label_counts", added.label_counts)
+        self._add("score_sums", added.summary.score_sums)
+        assert added.classes is not None
+        assert added.summary.confidences is not None
+        self._add("class_sums", added.classes.sums)
+        self._add("class_totals", added.classes.whole)
+        self._add_keys([added.summary.confidences.keys])
 
-    def _summary(self) -> Summary:
-        return Summary(self.num_classes, num_bins=self.num_bins, scores=SCORES)
+    def _tally(self) -> Tally:
+        return Tally(self.num_classes, self.kind, num_bins=self.num_bins)
 
     def local_value(self) -> dict[str, Tensor]:
         """All measures of the state as it is."""
-        summary = self._summary()
-        summary.score_sums, summary.keys = self.score_sums.cpu().numpy(), _all_keys(self)
-        bins = class_bins(self.class_sums, self.class_totals)
-        present = self.label_counts.cpu().numpy() > 0
-        self._evaluation = evaluation_of(summary, kind=self.kind, class_bins=bins, present=present)
+        tally = self._tally()
+        tally.label_counts = self.label_counts.cpu().numpy()
+        tally.summary.score_sums, tally.summary.confidences = self.score_sums.cpu().numpy(), _confidences(self)
+        assert tally.classes is not None
+        tally.classes.sums, tally.classes.whole = self.class_sums, self.class_totals
+        self._evaluation = tally.evaluation()
         numbers = {name: value for name, value in self._evaluation.to_dict().items() if isinstance(value, float)}
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
 
@@ -468,19 +469,15 @@ class _RankedSummary(Summary):
 
 def _of_keys(metric: Any, num_bins: int) -> Summary:
     summary = Summary(0, num_bins=num_bins)
-    summary.keys = _all_keys(metric)
+    summary.confidences = _confidences(metric)
     return summary
 
 
-def _all_keys(metric: Any) -> list[Array]:
-    """The packed rows of all batches; those of float32 scores are widened where there are float64 ones, too."""
+def _confidences(metric: Any) -> Confidences:
+    """The packed rows of all batches."""
     narrow, wide = (_joined(getattr(metric, name), dtype) for name, dtype in _KEYS.items())
     require(len(narrow) + len(wide) > 0, "compute", "needs at least one row", "none")
-    narrow, wide = narrow.view(np.uint32), wide.view(np.uint64)
-    if not len(wide):
-        return [narrow]
-    confidence, correct = unpack(narrow)
-    return [wide, pack(confidence.astype(np.float64), correct)]
+    return Confidences.of_keys(narrow.view(np.uint32), wide.view(np.uint64))
 
 
 def _joined(state: Any, dtype: torch.dtype) -> Array:

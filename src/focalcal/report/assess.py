@@ -26,17 +26,23 @@ _SLIGHT = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Assessment:
-    """Every measure of some predictions, intervals of the main ones, and what they mean in words.
-
-    `intervals` has accuracy, mean_confidence, gap (confidence minus accuracy), nll, brier, ece and ada_ece. `chance` is
-    what a perfectly calibrated model would show on these rows; None for weighted rows. `rows` can be measured further.
-    """
+class Judged:
+    """Every measure of some predictions, intervals of some, and what they mean in words."""
 
     verdict: str
     direction: Direction
     intervals: dict[str, Interval]
     evaluation: Evaluation
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment(Judged):
+    """What is known of rows in memory.
+
+    `intervals` has accuracy, mean_confidence, gap (confidence minus accuracy), nll, brier, ece and ada_ece. `chance` is
+    what a perfectly calibrated model would show on these rows; None for weighted rows. `rows` can be measured further.
+    """
+
     chance: ConsistencyBars | None
     rows: Rows = field(repr=False)
 
@@ -83,6 +89,39 @@ def assess(
     return Assessment(verdict, direction, intervals, evaluation, chance, rows)
 
 
+def assess_totals(evaluation: Evaluation, level: float = 0.95) -> Judged:
+    r"""The verdict on rows of which only the sums are left, with intervals of accuracy and gap by the normal law.
+
+    The variance of a row's confidence minus correctness is at most its Brier score, so the gap's interval is not too
+    narrow. By chance a bin of n rows with mean confidence c is off by $\sigma = \sqrt{c(1-c)/n}$, and the ECE of a
+    calibrated model has the mean $\sqrt{2/\pi} \sum w \sigma$ and the variance $(1 - 2/\pi) \sum w^2 \sigma^2$.
+
+    >>> assess_totals(evaluate([[3.0, 0.0]] * 1000, [0] * 800 + [1] * 200)).verdict
+    'overconfident: on average 15.3 points too sure; ECE 15.3 %'
+    """
+    quantile = float(torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
+    gap = evaluation.mean_confidence - evaluation.accuracy
+    reach = {
+        "gap": (gap, np.sqrt(evaluation.brier / evaluation.n)),
+        "accuracy": (evaluation.accuracy, np.sqrt(evaluation.accuracy * evaluation.error / evaluation.n)),
+    }
+    intervals = {
+        name: Interval(
+            value, value - quantile * float(error), value + quantile * float(error), level, "normal", 0, name
+        )
+        for name, (value, error) in reach.items()
+    }
+    bins = evaluation.bins
+    confidence, share = bins.confidence.numpy(), bins.weight.numpy()
+    spread = share * np.sqrt(np.maximum(confidence * (1 - confidence), 0) / np.maximum(bins.count.numpy(), 1))
+    high = np.sqrt(2 / np.pi) * spread.sum() + quantile * np.sqrt((1 - 2 / np.pi) * (spread**2).sum())
+    direction: Direction = "both" if evaluation.ece > high else "calibrated"
+    if intervals["gap"].low > 0 or intervals["gap"].high < 0:
+        direction = "overconfident" if gap > 0 else "underconfident"
+    words = _words(direction, gap, f"ECE {100 * evaluation.ece:.1f} %", float(high), evaluation.n)
+    return Judged(words, direction, intervals, evaluation)
+
+
 def overconfidence(rows: Any) -> Any:
     """Mean confidence minus accuracy: by how much a model is too sure on average.
 
@@ -115,14 +154,20 @@ def _direction(gap: Interval, by_chance: float, chance: ConsistencyBars | None) 
 
 
 def _verdict(direction: Direction, gap: Interval, error: Interval, chance: ConsistencyBars | None, n: int) -> str:
-    slightly = "slightly " if abs(gap.value) < _SLIGHT else ""
-    measured = f"ECE {100 * error.value:.1f} % [{100 * error.low:.1f}, {100 * error.high:.1f}]"
-    points = f"{100 * abs(gap.value):.1f} points"
+    measured = f"ECE {100 * error.value:.1f} %"
+    if direction != "calibrated":
+        measured += f" [{100 * error.low:.1f}, {100 * error.high:.1f}]"
+    return _words(direction, gap.value, measured, None if chance is None else chance.ece_high, n)
+
+
+def _words(direction: Direction, gap: float, measured: str, by_chance: float | None, n: int) -> str:
+    slightly = "slightly " if abs(gap) < _SLIGHT else ""
+    points = f"{100 * abs(gap):.1f} points"
     if direction == "overconfident":
         return f"{slightly}overconfident: on average {points} too sure; {measured}"
     if direction == "underconfident":
         return f"{slightly}underconfident: on average {points} not sure enough; {measured}"
     if direction == "both":
         return f"miscalibrated both ways: too sure in places, not sure enough in others; {measured}"
-    by_chance = "" if chance is None else f", where chance alone makes up to {100 * chance.ece_high:.1f} %"
-    return f"calibrated, as far as {n:,} rows can tell: ECE {100 * error.value:.1f} %{by_chance}"
+    chance = "" if by_chance is None else f", where chance alone makes up to {100 * by_chance:.1f} %"
+    return f"calibrated, as far as {n:,} rows can tell: {measured}{chance}"

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.calibrators.data import logits_of
 from focalcal.core.inputs import require
+from focalcal.core.predictions import logits_of
 from focalcal.core.ranking import Array
 from focalcal.metrics import ada_ece, ece, from_pairs
 from focalcal.report.contents import Explorer

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from focalcal.calibrators.base import Calibrator, FitReport
-from focalcal.calibrators.data import logits_of
 from focalcal.core.binning import Scheme
-from focalcal.core.predictions import Predictions
+from focalcal.core.predictions import Predictions, logits_of
 from focalcal.metrics import accuracy_bands, consistency_bars, risk_coverage_curve
 from focalcal.metrics.rows import Rows
 from focalcal.report.assess import Assessment, assess

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -14,11 +15,13 @@ import numpy as np
 from focalcal.core.predictions import Kind
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
-from focalcal.streams.limits import require_memory, rows_per_batch
-from focalcal.streams.names import HISTORY, find_part, find_score_key
+from focalcal.streams.limits import require_memory, require_short, rows_per_batch
+from focalcal.streams.names import HISTORY, find_group, find_part, find_score_key, is_text, shown
 from focalcal.streams.table import Columns, Table
 
 _CHUNK = 1 << 20
+# Of numpy 1; numpy 2 has 64.
+_MOST_DIMENSIONS = 32
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,9 @@ class StoredArray:
             values = self._take(stream, math.prod(self.shape))
         return np.ascontiguousarray(values.reshape(self.shape, order="F" if self.fortran else "C"))
 
-    def batches(self) -> Iterator[Array]:
+    def batches(self, rows: int | None = None) -> Iterator[Array]:
         """The array by rows, a bounded number at a time; a Fortran-ordered one has no rows and is read whole."""
-        rows = rows_per_batch(math.prod(self.row_shape))
+        rows = rows or rows_per_batch(math.prod(self.row_shape))
         if self.fortran and len(self.shape) > 1:
             values = self.read()
             yield from (values[start : start + rows] for start in range(0, len(values), rows))
@@ -83,7 +86,10 @@ class StoredArray:
             self._fill(values.view(np.uint8).data, stream)
         if self.bfloat16:
             return (values.astype(np.uint32) << 16).view(np.float32)
-        return values.astype(self.value_dtype, copy=False)
+        values = values.astype(self.value_dtype, copy=False)
+        if values.dtype.kind == "U":
+            _require_text(self.name, values)
+        return values
 
     def _fill(self, place: memoryview, stream: BinaryIO) -> None:
         done = 0
@@ -95,6 +101,19 @@ class StoredArray:
                 )
             place[done : done + len(chunk)] = chunk
             done += len(chunk)
+
+
+def require_possible(what: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """Refuse a shape that no array can have, though it may be of no bytes: one size of 0 makes up for all others."""
+    if len(shape) > _MOST_DIMENSIONS or math.prod(filter(None, shape)) * dtype.itemsize > sys.maxsize:
+        raise FileFormatError(f"{what} declares shape {shown(shape)}, which no array has. Write it again.")
+
+
+def _require_text(name: str, values: Array) -> None:
+    """Refuse numbers that are no characters: numpy keeps them, but no string can hold them or be written with them."""
+    signs = values.view(np.uint32)
+    if ((signs > sys.maxunicode) | ((signs >= 0xD800) & (signs <= 0xDFFF))).any():
+        raise FileFormatError(f"{name} holds characters that do not exist. Write it again from str.")
 
 
 @dataclass(frozen=True)
@@ -127,26 +146,58 @@ def read_arrays(file: ArrayFile, columns: Columns) -> Table:
     keys = {part: find_part(file.name, part, list(file.arrays), getattr(columns, part)) for part in _PARTS}
     wanted = [stored, *(file.arrays[key] for key in keys.values() if key is not None)]
     require_memory(f"{file.name}:", sum(each.num_bytes for each in wanted))
+    del keys["class_names"]  # read where names are
     parts = {part: None if key is None else file.arrays[key].read() for part, key in keys.items()}
     history = {key.removeprefix(HISTORY): file.arrays[key].read() for key in file.arrays if key.startswith(HISTORY)}
     history = {**history_of(file.name, file.metadata), **history}
-    split = parts["split"]
-    if split is not None and "split_names" in file.metadata:
-        split = _named(file.name, split, strings_of(file.name, "split_names", file.metadata) or ())
-    names = _strings(file.name, "class_names", parts["class_names"])
     return Table(
         name=file.name,
         scores=stored.read(),
         kind=kind,
         labels=parts["labels"],
         weights=parts["weights"],
-        split=_strings(file.name, "split", split),
-        class_names=strings_of(file.name, "class_names", file.metadata) if names is None else tuple(names.tolist()),
+        split=_named_strings(file, "split", parts["split"]),
+        class_names=_class_names(file, columns),
         history=history,
     )
 
 
 _PARTS = ("labels", "weights", "split", "class_names")
+
+
+def array_tables(file: ArrayFile, columns: Columns, by: str | None = None) -> Iterator[Table]:
+    """The rows of a file of named arrays in tables of bounded size, unchecked but for dtype and shape of the scores."""
+    _, stored, kind = file.scores(columns)
+    there = list(file.arrays)
+    keys = {part: find_part(file.name, part, there, getattr(columns, part)) for part in ("labels", "weights", "split")}
+    keys["groups"] = find_group(file.name, there, by)
+    read = {part: file.arrays[key] for part, key in keys.items() if key is not None}
+    for part, array in read.items():
+        if array.shape != stored.shape[:1]:
+            raise InputError(
+                f"{file.name}: {part} must have one entry for each of the {stored.shape[0]:,} rows of scores; got "
+                f"shape {array.shape}. Save both from the same rows."
+            )
+    names = _class_names(file, columns)
+    rows = rows_per_batch(math.prod(stored.row_shape))
+    for scores, *parts in zip(stored.batches(rows), *(each.batches(rows) for each in read.values()), strict=True):
+        found: dict[str, Array | None] = dict(zip(read, parts, strict=True))
+        for part in ("split", "groups"):
+            found[part] = _named_strings(file, part, found.get(part))
+        yield Table(file.name, scores, kind, class_names=names, **found)  # type: ignore[arg-type]
+
+
+def _class_names(file: ArrayFile, columns: Columns) -> tuple[str, ...] | None:
+    key = find_part(file.name, "class_names", list(file.arrays), columns.class_names)
+    names = _strings(file.name, "class_names", None if key is None else file.arrays[key].read())
+    return strings_of(file.name, "class_names", file.metadata) if names is None else tuple(names.tolist())
+
+
+def _named_strings(file: ArrayFile, part: str, values: Array | None) -> Array | None:
+    """A column of strings, which safetensors keeps as numbers with `{part}_names` among the metadata."""
+    if values is not None and f"{part}_names" in file.metadata:
+        values = _named(file.name, values, strings_of(file.name, f"{part}_names", file.metadata) or ())
+    return _strings(file.name, part, values)
 
 
 def _strings(name: str, part: str, values: Array | None) -> Array | None:
@@ -165,11 +216,14 @@ def _strings(name: str, part: str, values: Array | None) -> Array | None:
 
 
 def _named(name: str, codes: Array, names: tuple[str, ...]) -> Array:
-    if codes.dtype.kind not in "iu" or (codes.size and not (codes.min() >= 0 and codes.max() < len(names))):
+    are_whole = codes.dtype.kind in "iu"
+    if not are_whole or (codes.size and not (codes.min() >= 0 and codes.max() < len(names))):
+        came = f"{codes.min()} to {codes.max()}" if are_whole else codes.dtype
         raise InputError(
             f"{name}: split must hold numbers from 0 to {len(names) - 1}, one for each of split_names; "
-            f"got {codes.dtype} up to {codes.max(initial=0)}. Add the missing name to split_names."
+            f"got {came}. Add the missing name to split_names."
         )
+    require_short(f"{name}: split_names", names)
     return np.array(names, dtype=str)[codes]
 
 
@@ -182,7 +236,7 @@ def strings_of(name: str, key: str, metadata: Mapping[str, str]) -> tuple[str, .
     if key not in metadata:
         return None
     values = _json(name, key, metadata[key])
-    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+    if not isinstance(values, list) or not all(isinstance(each, str) and is_text(each) for each in values):
         raise InputError(f'{name}: {key} among the metadata must be a JSON list of strings, such as ["cat", "dog"].')
     return tuple(values)
 
@@ -194,7 +248,7 @@ def history_of(name: str, metadata: Mapping[str, str]) -> dict[str, Array]:
         if key.startswith(HISTORY):
             try:
                 history[key.removeprefix(HISTORY)] = np.array(_json(name, key, metadata[key]), dtype=np.float64)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise InputError(
                     f"{name}: {key} among the metadata must be a JSON list of lists of numbers."
                 ) from error

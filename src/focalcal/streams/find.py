@@ -7,29 +7,35 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 from focalcal.core.predictions import KINDS
 from focalcal.errors import InputError
 from focalcal.streams.npy import open_npy
+from focalcal.streams.remote import is_address, remote_sources
 from focalcal.streams.source import Source, format_by_bytes, readable_file
 
-FORMATS = ("npz", "npy", "csv", "tsv", "parquet", "safetensors")
+FORMATS = ("npz", "npy", "csv", "tsv", "parquet", "safetensors", "arrow", "feather")
 FOLDER = "folder"
-_KNOWN = ".npz, .npy, .csv, .tsv, .parquet or .safetensors"
+_KNOWN = ".npz, .npy, .csv, .tsv, .parquet, .arrow, .feather or .safetensors"
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")
 STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One file with its format; scores and labels in two .npy are one shard, and so is a directory of named .npy."""
+    """One file with its format; scores and labels in two .npy are one shard, and so is a directory of named .npy.
+
+    `constants` are the columns that a path such as `split=val/language=en/part-0.parquet` has of its own.
+    """
 
     format: str
     sources: tuple[Source, ...]
+    constants: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def source(self) -> Source:
@@ -72,6 +78,8 @@ def _is_pattern(path: str) -> bool:
 def _expand(path: str, stack: ExitStack) -> list[Shard]:
     if path == STANDARD_INPUT:
         return [_standard_input(stack)]
+    if is_address(path):
+        return [_shard(source) for source in remote_sources(path)]
     if _is_pattern(path):
         found = sorted(glob.glob(path, recursive=True))
         if not found:
@@ -83,7 +91,21 @@ def _expand(path: str, stack: ExitStack) -> list[Shard]:
         is_folder = place.is_dir()
     if not exists:
         raise InputError(f"{path}: there is no such file. Check the path.")
-    return _in_folder(place) if is_folder else [Shard(format_of(path), (Source.of(path),))]
+    return _in_folder(place) if is_folder else [_shard(Source.of(path))]
+
+
+def _shard(source: Source) -> Shard:
+    return Shard(format_of(source.path), (source,), partition_of(source.path))
+
+
+def partition_of(path: Path) -> dict[str, str]:
+    """The columns that the names of folders are, as Hive and Spark write them.
+
+    >>> partition_of(Path("scores/split=val/language=en/part-0.parquet"))
+    {'split': 'val', 'language': 'en'}
+    """
+    pairs = (part.partition("=") for part in path.parts[:-1])
+    return {key: unquote(value) for key, sign, value in pairs if key and sign}
 
 
 def format_of(path: str | Path) -> str:
@@ -106,8 +128,11 @@ def format_of(path: str | Path) -> str:
 
 def _in_folder(folder: Path) -> list[Shard]:
     with readable_file(str(folder)):
-        files = sorted(each for each in folder.iterdir() if each.is_file() and each.name[0] not in "._")
-    files = [each for each in files if each.suffix.lower()[1:] in FORMATS]
+        there = sorted(each for each in folder.iterdir() if each.name[0] not in "._")
+        parts = [each for each in there if "=" in each.name and each.is_dir()]
+        files = [each for each in there if each.suffix.lower()[1:] in FORMATS and each.is_file()]
+    if parts and not files:
+        return [shard for part in parts for shard in _in_folder(part)]
     if not files:
         raise InputError(
             f"{folder}: is a directory without prediction files ({_KNOWN}). Name the files, or a pattern such as "
@@ -120,7 +145,7 @@ def _in_folder(folder: Path) -> list[Shard]:
     sources = tuple(Source.of(each) for each in files)
     if any(each.stem in KINDS for each in files) and "npy" in formats:
         return [Shard(FOLDER, sources)]
-    return [Shard(format_of(each.path), (each,)) for each in sources]
+    return [_shard(each) for each in sources]
 
 
 def _standard_input(stack: ExitStack) -> Shard:

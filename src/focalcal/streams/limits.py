@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+from focalcal.core.predictions import CHUNK_VALUES
 from focalcal.errors import InputError
 
 # Values that are rewritten together: 4 MB of float32.
@@ -15,6 +17,10 @@ BATCH_VALUES = 1 << 20
 # nearly noise: real ones shrink two or three times.
 BOMB_BYTES = 1 << 30
 BOMB_RATIO = 200
+# No byte that deflate has packed gives more than this many.
+DEFLATE_RATIO = 1032
+# Every entry of an array of strings takes as much space as the longest one: a long name would be repeated row by row.
+LONGEST_NAME = 1000
 
 
 @lru_cache(maxsize=1)
@@ -43,12 +49,32 @@ def require_memory(what: str, num_bytes: int) -> None:
         )
 
 
+def require_no_bomb(what: str, packed: int, unpacked: int) -> None:
+    """Refuse what would grow as no real scores do; `what` begins the message."""
+    if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * packed:
+        raise InputError(
+            f"{what} would grow from {readable(packed)} to {readable(unpacked)}, as no real scores do. "
+            "If they are real, save them uncompressed."
+        )
+
+
+def require_short(what: str, names: Iterable[str]) -> None:
+    """Refuse names that no class and no split has, so that rows with such names cannot grow without measure."""
+    longest = max(map(len, names), default=0)
+    if longest > LONGEST_NAME:
+        raise InputError(
+            f"{what} has an entry of {longest:,} characters; {LONGEST_NAME:,} are the most. Use shorter names."
+        )
+
+
 def readable(num_bytes: int) -> str:
     """A number of bytes as a person says it.
 
     >>> readable(12), readable(3 << 20), readable(5 << 40)
     ('12 bytes', '3.0 MiB', '5.0 TiB')
     """
+    if num_bytes >= 1 << 70:  # a header may say numbers that no float can hold
+        return "more than 1,024 EiB"
     size, units = float(num_bytes), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
     while size >= 1024 and len(units) > 1:
         size /= 1024
@@ -57,9 +83,10 @@ def readable(num_bytes: int) -> str:
 
 
 def rows_per_batch(values_per_row: int) -> int:
-    """How many rows are rewritten together.
+    """How many rows are read together: as many as go into whole chunks.
 
     >>> rows_per_batch(1000)
     1048
     """
-    return max(1, BATCH_VALUES // max(1, values_per_row))
+    width = max(1, values_per_row)
+    return max(1, BATCH_VALUES // CHUNK_VALUES * (CHUNK_VALUES // width))

@@ -67,13 +67,26 @@ def listed(names: Sequence[str]) -> str:
     ('a, b', 'nothing')
     """
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(_shown, names[:_SHOWN])) + more or "nothing"
+    return ", ".join(map(shown, names[:_SHOWN])) + more or "nothing"
 
 
-def _shown(name: str) -> str:
-    """A name on one line and of bounded length, without signs that a terminal would obey."""
-    line = "".join(sign if sign.isprintable() else " " for sign in name)
-    return line if len(line) < 60 else line[:57] + "..."
+def shown(text: object, longest: int = 60) -> str:
+    """What a file says, for a message: on one line and of bounded length, without signs that a terminal would obey.
+
+    >>> shown("two\\nlines"), shown("a long one", longest=8)
+    ('two lines', 'a lon...')
+    """
+    line = "".join(sign if sign.isprintable() else " " for sign in str(text))
+    return line if len(line) <= longest else line[: longest - 3] + "..."
+
+
+def is_text(text: str) -> bool:
+    """Whether a string can be written; JSON can say halves of characters, which cannot.
+
+    >>> is_text("größe"), is_text("\\ud800")
+    (True, False)
+    """
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def find_part(name: str, part: str, there: Sequence[str], wanted: str | None) -> str | None:
@@ -90,6 +103,17 @@ def find_part(name: str, part: str, there: Sequence[str], wanted: str | None) ->
     if len(found) > 1:
         raise InputError(f"{name}: has both {' and '.join(found)}; say which one counts with {OPTIONS[part]} KEY.")
     return found[0] if found else None
+
+
+def find_group(name: str, there: Sequence[str], wanted: str | None) -> str | None:
+    """The key or column that rows are grouped by, if any.
+
+    >>> find_group("preds.parquet", ["logits", "label", "language"], "language")
+    'language'
+    """
+    if wanted is not None and wanted not in there:
+        raise InputError(f"{name}: has no column {wanted} to group by; it has {listed(there)}. Name one of those.")
+    return wanted
 
 
 def find_score_key(name: str, there: Sequence[str], columns: Columns) -> tuple[str, Kind]:

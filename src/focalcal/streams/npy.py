@@ -16,8 +16,9 @@ from numpy.lib import format as npy_format
 from focalcal.core.predictions import KINDS, Kind
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
-from focalcal.streams.arrays import ArrayFile, StoredArray
+from focalcal.streams.arrays import ArrayFile, StoredArray, require_possible
 from focalcal.streams.limits import readable
+from focalcal.streams.names import shown
 from focalcal.streams.source import Source
 from focalcal.streams.table import Columns
 
@@ -30,15 +31,16 @@ Open = Callable[[], AbstractContextManager[BinaryIO]]
 
 def stored_npy(name: str, key: str, open_bytes: Open, num_bytes: int) -> StoredArray:
     """The array of an .npy of `num_bytes`, after reading no more than its header."""
-    what = f"{name}: {key}" if key else f"{name}:"
+    what = f"{name}: {shown(key)}" if key else f"{name}:"
     with open_bytes() as stream:
         dtype, shape, fortran, start = _header(what, stream)
     declared = math.prod(shape) * dtype.itemsize
     if declared != num_bytes - start:
         raise FileFormatError(
-            f"{what} declares shape {shape} of {dtype}, {readable(declared)}, but {readable(num_bytes - start)} are "
-            "there: the file was cut or altered. Write it again."
+            f"{what} declares shape {shown(shape)} of {dtype}, {readable(declared)}, but "
+            f"{readable(num_bytes - start)} are there: the file was cut or altered. Write it again."
         )
+    require_possible(what, dtype, shape)
 
     @contextmanager
     def at_values() -> Iterator[BinaryIO]:
@@ -73,8 +75,10 @@ def _header(what: str, stream: BinaryIO) -> tuple[np.dtype, tuple[int, ...], boo
             f"{what} is an array of Python objects, stored as a pickle. focalcal never reads pickles, because they can "
             "run any code. Save numbers, or strings with .astype(str)."
         )
-    if dtype.fields is not None or dtype.subdtype is not None or any(each < 0 for each in shape):
-        raise InputError(f"{what} must be a plain array of numbers or strings; got {dtype} of shape {shape}.")
+    if dtype.fields is not None or dtype.subdtype is not None or not dtype.itemsize or any(each < 0 for each in shape):
+        raise InputError(
+            f"{what} must be a plain array of numbers or strings; got {shown(dtype)} of shape {shown(shape)}."
+        )
     return dtype, tuple(int(each) for each in shape), fortran, len(begin) + len(length) + len(text)
 
 

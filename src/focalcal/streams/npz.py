@@ -11,7 +11,8 @@ from typing import IO, BinaryIO, TypeVar, cast
 
 from focalcal.errors import FileFormatError, InputError
 from focalcal.streams.arrays import ArrayFile, StoredArray
-from focalcal.streams.limits import BOMB_BYTES, BOMB_RATIO, readable
+from focalcal.streams.limits import DEFLATE_RATIO, require_no_bomb
+from focalcal.streams.names import shown
 from focalcal.streams.npy import stored_npy
 from focalcal.streams.source import Source
 
@@ -29,7 +30,9 @@ class Archive:
         if len(self.members) < len(zipped.infolist()):
             names = [member.filename for member in zipped.infolist()]
             twice = next(each for each in names if names.count(each) > 1)
-            raise FileFormatError(f"{name}: has two members {twice}, so it is unclear which counts. Save it again.")
+            raise FileFormatError(
+                f"{name}: has two members {shown(twice)}, so it is unclear which counts. Save it again."
+            )
 
     def file(self) -> ArrayFile:
         """The arrays, whose headers are read only when they are asked for."""
@@ -43,7 +46,7 @@ class Archive:
     @contextmanager
     def open(self, member: zipfile.ZipInfo) -> Iterator[BinaryIO]:
         """The unpacked bytes of a member; at their end the checksum is compared."""
-        what = f"{self.name}: {member.filename}"
+        what = f"{self.name}: {shown(member.filename)}"
         with _opened(what, lambda: self.zipped.open(member)) as stream:
             try:
                 yield cast(BinaryIO, stream)
@@ -91,31 +94,29 @@ def _opened(what: str, open_it: Callable[[], T]) -> T:
 
 
 def _damaged(what: str, error: Exception) -> FileFormatError:
-    said = str(error) or "it ends too early"
+    said = shown(error, longest=200) or "it ends too early"
     return FileFormatError(f"{what} is damaged or cut ({said}). Write or copy it again.")
 
 
 def _checked(name: str, member: zipfile.ZipInfo, size: int) -> str:
     """The name of a member that is safe to unpack in memory."""
     said = member.filename
+    what = f"{name}: {shown(said)}"
     # `orig_filename` is what the archive says; zipfile cuts it at a null byte.
     if any(sign in member.orig_filename for sign in ("/", "\\", "\0", "..")) or not said:
         raise FileFormatError(
-            f"{name}: has a member named {member.orig_filename!r}, which could lead outside of the archive. "
+            f"{name}: has a member named {shown(member.orig_filename)!r}, which could lead outside of the archive. "
             "Save the arrays under plain names."
         )
     if member.flag_bits & _ENCRYPTED:
-        raise InputError(f"{name}: {said} is encrypted. Save it without a password.")
-    if member.file_size > BOMB_BYTES and member.file_size > BOMB_RATIO * member.compress_size:
-        raise InputError(
-            f"{name}: {said} would grow from {readable(member.compress_size)} to {readable(member.file_size)}, as no "
-            "real scores do. If they are real, save them with np.savez, uncompressed."
-        )
+        raise InputError(f"{what} is encrypted. Save it without a password.")
+    require_no_bomb(what, member.compress_size, member.file_size)
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise InputError(f"{name}: {said} is packed in a way that numpy does not read. Save it with np.savez.")
+        raise InputError(f"{what} is packed in a way that numpy does not read. Save it with np.savez.")
     stored = member.compress_type == zipfile.ZIP_STORED
-    if member.compress_size > size or (stored and member.compress_size != member.file_size):
-        raise FileFormatError(f"{name}: {said} declares more bytes than the file has. Write or copy it again.")
+    most = member.compress_size if stored else member.compress_size * DEFLATE_RATIO
+    if member.compress_size > size or member.file_size > most or (stored and member.file_size < most):
+        raise FileFormatError(f"{what} declares more bytes than the file has. Write or copy it again.")
     return said
 
 

@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import numpy as np
 
 from focalcal.core.predictions import Kind
 from focalcal.core.ranking import Array
-from focalcal.errors import FileFormatError, InputError, MissingExtraError
-from focalcal.streams.arrays import history_of, strings_of
-from focalcal.streams.check import look_up
-from focalcal.streams.limits import BATCH_VALUES, require_memory, rows_per_batch
-from focalcal.streams.names import HISTORY, ScoreColumns, find_part, find_score_columns, listed
+from focalcal.errors import FileFormatError, InputError
+from focalcal.streams.arrays import history_of
+from focalcal.streams.arrow import ArrowRows, Wanted, metadata_of, pyarrow, tables_of, told_as_damage
+from focalcal.streams.check import joined
+from focalcal.streams.limits import BATCH_VALUES, require_memory, require_no_bomb, rows_per_batch
+from focalcal.streams.names import HISTORY, find_score_columns, listed
 from focalcal.streams.source import Source
 from focalcal.streams.table import Columns, Table
 
 _BUFFER = 1 << 20
+# Files up to this size are read without a buffer.
+_SMALL = 64 << 20
+# What pyarrow itself allows in the metadata.
+_LONGEST_STRING, _LONGEST_LIST = 100_000_000, 1_000_000
 # Scores in a row group that is written, 64 MB of float32 at most; smaller groups of the file stay as they are.
 _GROUP_VALUES = 16 * BATCH_VALUES
 
 
-def pyarrow() -> Any:
-    """pyarrow with its Parquet part, or the extra that brings it."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("Parquet files need pyarrow: pip install 'focalcal[files]'.") from error
-    return pyarrow
-
-
 @dataclass(frozen=True)
-class ParquetFile:
+class ParquetFile(ArrowRows):
     """An open Parquet file and which of its columns are scores."""
 
-    name: str
     file: Any
-    scores: ScoreColumns
 
     @property
     def schema(self) -> Any:
@@ -56,16 +49,27 @@ class ParquetFile:
     @property
     def metadata(self) -> dict[str, str]:
         """The strings beside the schema."""
-        pairs = (self.schema.metadata or {}).items()
-        return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in pairs}
+        return metadata_of(self.schema)
 
     def batches(self, rows: int, *, row_group: int | None = None, columns: list[str] | None = None) -> Iterator[Any]:
-        """The rows, so many at a time at most."""
-        groups = None if row_group is None else [row_group]
+        """The rows, so many at a time at most; every row group must have as many as the metadata say."""
+        groups = range(self.file.num_row_groups) if row_group is None else [row_group]
         with told_as_damage(self.name):
-            for batch in self.file.iter_batches(rows, row_groups=groups, columns=columns, use_threads=False):
-                if batch.num_rows:
-                    yield batch
+            for group in groups:
+                left = self.file.metadata.row_group(group).num_rows
+                for batch in self.file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
+                    left -= batch.num_rows
+                    if batch.num_rows:
+                        yield batch
+                if left:
+                    raise ValueError(f"row group {group} has not as many rows as it says")
+
+    def width(self) -> int:
+        """How many scores a row has."""
+        kind = self.schema.field(self.scores.names[0]).type
+        if self.scores.single and not pyarrow().types.is_fixed_size_list(kind):
+            return self.first_row().size
+        return int(kind.list_size) if self.scores.single else len(self.scores.names)
 
     def first_row(self) -> Array:
         """The scores of the first row."""
@@ -73,56 +77,6 @@ class ParquetFile:
         if batch is None:
             raise InputError(f"{self.name}: has no rows. Give a file that has some.")
         return self.read_scores(batch)
-
-    def read_scores(self, batch: Any) -> Array:
-        """The scores of a batch: (n, K), or (n,) if a column holds one number per row."""
-        columns = [self.column(batch, name) for name in self.scores.names]
-        if self.scores.single:
-            return self._lists(columns[0], self.scores.names[0])
-        return np.stack([self._floats(each, name) for each, name in zip(columns, self.scores.names, strict=True)], 1)
-
-    def column(self, batch: Any, name: str) -> Any:
-        """A column of a batch without nulls; a dictionary or an extension type is taken off."""
-        pa = pyarrow()
-        values = batch.column(batch.schema.get_field_index(name))
-        if isinstance(values.type, pa.BaseExtensionType):
-            values = values.storage
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        if values.null_count:
-            raise InputError(f"{self.name}: column {name} has nulls. Drop those rows, or fill them before saving.")
-        return values
-
-    def _lists(self, values: Any, name: str) -> Array:
-        types = pyarrow().types
-        if not (
-            types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type)
-        ):
-            return self._floats(values, name)
-        flat = values.flatten()
-        if flat.null_count:
-            raise InputError(f"{self.name}: column {name} has nulls in its lists. Drop those rows before saving.")
-        numbers = self._floats(flat, name)
-        if len(values) == 0 or len(numbers) % len(values) or not self._same_length(values):
-            raise InputError(
-                f"{self.name}: the lists of column {name} differ in length. Give every row one score for each class."
-            )
-        return numbers.reshape(len(values), -1)
-
-    def _same_length(self, values: Any) -> bool:
-        if pyarrow().types.is_fixed_size_list(values.type):
-            return True
-        lengths = np.diff(values.offsets.to_numpy())
-        return bool((lengths == lengths[0]).all())
-
-    def _floats(self, values: Any, name: str) -> Array:
-        if not pyarrow().types.is_floating(values.type):
-            raise InputError(
-                f"{self.name}: column {name} must hold floating point numbers; got {values.type}. "
-                "Cast it to float32 before saving."
-            )
-        array: Array = values.to_numpy(zero_copy_only=False)
-        return array
 
 
 @contextmanager
@@ -133,86 +87,55 @@ def open_parquet(source: Source, columns: Columns) -> Iterator[ParquetFile]:
         if stream.read(4) != b"PAR1":
             raise FileFormatError(f"{source.name}: is not a Parquet file. {source.hint()}Write it again as Parquet.")
     with told_as_damage(source.name):
-        file = pa.parquet.ParquetFile(source.path, buffer_size=_BUFFER, pre_buffer=False)
+        file = pa.parquet.ParquetFile(source.for_arrow(), pre_buffer=False, **_limits(source.size))
     with file:
         with told_as_damage(source.name):
             names = file.schema_arrow.names
+            _require_counts(file.metadata)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise FileFormatError(f"{source.name}: has two columns named {listed(twice)}. Give each its own name.")
-        yield ParquetFile(source.name, file, find_score_columns(source.name, names, columns))
+        yield ParquetFile(source.name, find_score_columns(source.name, names, columns), file)
 
 
-@contextmanager
-def told_as_damage(name: str) -> Iterator[None]:
-    """What pyarrow stumbles over becomes an error about this file."""
-    pa = pyarrow()
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError, IndexError) as error:
-        said = str(error).split("\n")[0][:200].rstrip(".")
-        raise FileFormatError(f"{name}: is a damaged Parquet file ({said}). Write or copy it again.") from error
+def _limits(size: int) -> dict[str, int]:
+    """How pyarrow may read a file of some bytes: no list or string in its metadata has more entries than it has bytes.
+
+    A buffer bounds the memory that large files take. But with one, pyarrow zeroes as many bytes as the header of a page
+    says, which may be 2 GiB in a file of a few; so small files are read without, column chunk by column chunk.
+    """
+    return {
+        "buffer_size": _BUFFER if size > _SMALL else 0,
+        "thrift_string_size_limit": min(size, _LONGEST_STRING),
+        "thrift_container_size_limit": min(size, _LONGEST_LIST),
+    }
 
 
-def read_parquet(source: Source, columns: Columns) -> Table:
+def _require_counts(metadata: Any) -> None:
+    counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
+        raise ValueError(f"{metadata.num_rows:,} rows, and {sum(counts):,} in its row groups")
+
+
+def parquet_tables(
+    source: Source, columns: Columns, *, by: str | None = None, constants: Mapping[str, str] | None = None
+) -> Iterator[Table]:
+    """The rows of a Parquet file in tables of bounded size, unchecked but for nulls and types."""
+    with open_parquet(source, columns) as file:
+        wanted = Wanted.of(source.name, file.schema.names, columns, by, constants or {})
+        rows = rows_per_batch(file.width())
+        batches = file.batches(rows, columns=[*file.scores.names, *wanted.stored()])
+        yield from tables_of(file, batches, wanted, file.metadata)
+
+
+def read_parquet(source: Source, columns: Columns, constants: Mapping[str, str] | None = None) -> Table:
     """Everything that a Parquet file says, unchecked but for nulls and types."""
     with open_parquet(source, columns) as file:
-        keys = {part: find_part(source.name, part, file.schema.names, getattr(columns, part)) for part in _PARTS}
-        wanted = [*file.scores.names, *(key for key in keys.values() if key is not None)]
-        blocks: dict[str, list[Array]] = {part: [] for part in ("scores", *_PARTS)}
-        first = file.first_row()
-        require_memory(f"{source.name}:", file.num_rows * first.nbytes)
-        for batch in file.batches(rows_per_batch(first.size), columns=wanted):
-            blocks["scores"].append(file.read_scores(batch))
-            for part, key in keys.items():
-                if key is not None:
-                    blocks[part].append(_plain(file, batch, key))
-    _require_one_length(source.name, blocks["scores"])
-    parts = {part: np.concatenate(some) if some else None for part, some in blocks.items()}
-    scores, labels, split = parts["scores"], parts["labels"], parts["split"]
-    assert scores is not None
-    if labels is not None and labels.dtype.kind in "iu" and _are_numbers(file.scores.class_names):
-        labels = look_up(source.name, labels, file.scores.class_names or ())
-    return Table(
-        name=source.name,
-        scores=scores,
-        kind=file.scores.kind,
-        labels=labels,
-        weights=parts["weights"],
-        split=None if split is None else split.astype(str),
-        class_names=strings_of(source.name, "class_names", file.metadata) or file.scores.class_names,
-        history=history_of(source.name, file.metadata),
-    )
-
-
-_PARTS = ("labels", "weights", "split")
-
-
-def _are_numbers(names: tuple[str, ...] | None) -> bool:
-    """Whether columns are numbered, though not from 0: then labels are those numbers and not places."""
-    return names is not None and all(each.isdecimal() for each in names)
-
-
-def _plain(file: ParquetFile, batch: Any, key: str) -> Array:
-    """A column of numbers or strings as an array."""
-    types = pyarrow().types
-    values = file.column(batch, key)
-    if types.is_string(values.type) or types.is_large_string(values.type):
-        coded = values.dictionary_encode()  # as many Python strings as there are different ones
-        with told_as_damage(file.name):
-            names = np.array(coded.dictionary.to_pylist(), dtype=str)
-        return np.asarray(names[coded.indices.to_numpy()])
-    if types.is_integer(values.type) or types.is_floating(values.type):
-        array: Array = values.to_numpy(zero_copy_only=False)
-        return array
-    raise InputError(
-        f"{file.name}: column {key} must hold numbers or strings; got {values.type}. Cast it before saving."
-    )
-
-
-def _require_one_length(name: str, blocks: list[Array]) -> None:
-    if len({each.shape[1:] for each in blocks}) > 1:
-        raise InputError(f"{name}: the lists of scores differ in length. Give every row one score for each class.")
+        unpacked = file.num_rows * file.first_row().nbytes
+        require_no_bomb(f"{source.name}:", source.size, unpacked)
+        require_memory(f"{source.name}:", unpacked)
+        history = history_of(source.name, file.metadata)
+    return replace(joined(list(parquet_tables(source, columns, constants=constants))), history=history)
 
 
 def write_parquet(table: Table, out: IO[bytes]) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from focalcal.streams.arrays import ArrayFile, read_arrays
-from focalcal.streams.check import checked, join
+from focalcal.streams.check import checked, join, joined
 from focalcal.streams.find import FOLDER, Shard, find_shards
+from focalcal.streams.ipc import ipc_tables
 from focalcal.streams.npy import npy_files, npy_folder
 from focalcal.streams.npz import open_npz
 from focalcal.streams.parquet import read_parquet
@@ -62,7 +63,9 @@ def _read(shard: Shard, columns: Columns) -> Table:
     if shard.format in ("csv", "tsv"):
         return read_text(shard.source, columns)
     if shard.format == "parquet":
-        return read_parquet(shard.source, columns)
+        return read_parquet(shard.source, columns, shard.constants)
+    if shard.format in ("arrow", "feather"):
+        return joined(list(ipc_tables(shard.source, columns, constants=shard.constants)))
     with open_arrays(shard, columns) as (file, names):
         return read_arrays(file, names)
 

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from focalcal.errors import InputError
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file and the name that messages have for it."""
+    """A file and the name that messages have for it; one that is elsewhere has the file system of its address."""
 
     name: str
     path: Path
+    filesystem: Any = None
 
     @classmethod
     def of(cls, path: str | Path) -> Source:
@@ -28,15 +29,21 @@ class Source:
     def size(self) -> int:
         """How many bytes it has."""
         with readable_file(self.name):
+            if self.filesystem is not None:
+                return int(self.filesystem.get_file_info(self.path.as_posix()).size)
             return os.stat(self.path).st_size
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         """Its bytes from the beginning."""
         with readable_file(self.name):
-            file = open(self.path, "rb")  # noqa: SIM115
+            file = open(self.path, "rb") if self.filesystem is None else self.for_arrow()  # noqa: SIM115
         with file:
             yield file
+
+    def for_arrow(self) -> Any:
+        """What pyarrow opens: a path, or the open file if it is elsewhere."""
+        return self.path if self.filesystem is None else self.filesystem.open_input_file(self.path.as_posix())
 
     def hint(self) -> str:
         """A sentence about what the file looks like by its first bytes, if that is one of the known formats."""

@@ -38,7 +38,8 @@ class Table:
     """Predictions in memory: scores (N, K), or (N,) of the positive class, and what else the file had.
 
     `history` holds the record of an AdaFocal run, fields (updates, bins) by the names of `AdaFocalLoss.history`, stored
-    in a file as `history_gamma`, `history_count` and so on. `name` says where the rows came from.
+    in a file as `history_gamma`, `history_count` and so on. `name` says where the rows came from, and `groups` has the
+    column that they are grouped by, if that was asked for.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Table:
     weights: Array | None = None
     split: Array | None = None
     class_names: tuple[str, ...] | None = None
+    groups: Array | None = None
     history: Mapping[str, Array] = field(default_factory=dict)
 
     @property
@@ -77,7 +79,7 @@ class Table:
         def some(column: Array | None) -> Array | None:
             return None if column is None else column[rows]
 
-        parts: dict[str, Any] = {name: some(getattr(self, name)) for name in ("labels", "weights", "split")}
+        parts: dict[str, Any] = {name: some(getattr(self, name)) for name in ("labels", "weights", "split", "groups")}
         return replace(self, scores=self.scores[rows], **parts)
 
     def of_split(self, name: str) -> Table:

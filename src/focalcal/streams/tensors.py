@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from focalcal.errors import FileFormatError
-from focalcal.streams.arrays import ArrayFile, StoredArray
+from focalcal.streams.arrays import ArrayFile, StoredArray, require_possible
+from focalcal.streams.names import is_text, shown
 from focalcal.streams.source import Source
 
 DTYPES = {
@@ -82,6 +83,8 @@ def _header(source: Source, file: BinaryIO) -> tuple[dict[str, Any], int]:
         raise _broken(source, f"its header is not JSON: {error}") from error
     if not isinstance(header, dict):
         raise _broken(source, "its header is not a JSON object")
+    if not all(map(is_text, header)):
+        raise _broken(source, "a name in its header is not text")
     return header, 8 + length
 
 
@@ -93,13 +96,14 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _stored(source: Source, key: str, said: Any, start: int) -> StoredArray:
     begin, end = said["data_offsets"]
-    values, what = partial(_at, source, start + begin), f"{source.name}: {key}"
+    values, what = partial(_at, source, start + begin), f"{source.name}: {shown(key)}"
     if said["dtype"] not in DTYPES:  # such as 8-bit floats: not for scores, but they may lie beside them
         return StoredArray(what, np.dtype("V1"), (end - begin,), values)
-    dtype = np.dtype(DTYPES[said["dtype"]])
-    if math.prod(said["shape"]) * dtype.itemsize != end - begin:
-        raise _broken(source, f"{key} declares shape {tuple(said['shape'])} in {end - begin:,} bytes")
-    return StoredArray(what, dtype, tuple(said["shape"]), values, bfloat16=said["dtype"] == "BF16")
+    dtype, shape = np.dtype(DTYPES[said["dtype"]]), tuple(said["shape"])
+    if math.prod(shape) * dtype.itemsize != end - begin:
+        raise _broken(source, f"{shown(key)} declares shape {shown(shape)} in {end - begin:,} bytes")
+    require_possible(what, dtype, shape)
+    return StoredArray(what, dtype, shape, values, bfloat16=said["dtype"] == "BF16")
 
 
 @contextmanager
@@ -120,14 +124,15 @@ def _require_no_gaps(source: Source, header: dict[str, Any], start: int) -> None
             if not isinstance(said["dtype"], str) or not all(type(each) is int and each >= 0 for each in sizes):
                 raise ValueError
             if begin != end or after < begin:
-                raise _broken(source, f"{key} does not begin where the tensor before it ends")
+                raise _broken(source, f"{shown(key)} does not begin where the tensor before it ends")
             end = after
     except (TypeError, KeyError, ValueError) as error:
         if isinstance(error, FileFormatError):
             raise
         raise _broken(source, "its header does not say dtype, shape and place of each tensor") from error
     if start + end != source.size:
-        raise _broken(source, f"its header speaks of {end:,} bytes, and {source.size - start:,} are there")
+        said = shown(f"{end:,}")
+        raise _broken(source, f"its header speaks of {said} bytes, and {source.size - start:,} are there")
 
 
 def _broken(source: Source, what: str) -> FileFormatError:

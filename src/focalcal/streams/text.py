@@ -18,8 +18,8 @@ from focalcal.core.predictions import Kind
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
 from focalcal.streams.check import check_scores
-from focalcal.streams.limits import require_memory, rows_per_batch
-from focalcal.streams.names import ScoreColumns, find_part, find_score_columns, listed
+from focalcal.streams.limits import require_memory, require_short, rows_per_batch
+from focalcal.streams.names import ScoreColumns, find_group, find_part, find_score_columns, listed, shown
 from focalcal.streams.source import Source, format_by_bytes
 from focalcal.streams.table import Columns, Table
 
@@ -144,7 +144,8 @@ def open_text(source: Source, columns: Columns) -> Iterator[TextFile]:
             ) from error
         except csv.Error as error:
             line = 1 if reader is None else reader.line_num
-            raise FileFormatError(f"{source.name}: line {line} cannot be read: {error}. Check its quotes.") from error
+            said = shown(error)
+            raise FileFormatError(f"{source.name}: line {line} cannot be read: {said}. Check its quotes.") from error
         finally:
             stream.detach()
 
@@ -190,18 +191,22 @@ def _undecodable_line(source: Source) -> int:
         return next((k for k, line in enumerate(file, 1) if "\ufffd" in line.decode(errors="replace")), 1)
 
 
-def read_text(source: Source, columns: Columns) -> Table:
+def read_text(source: Source, columns: Columns, by: str | None = None) -> Table:
     """Everything that a text file says; its scores are checked on the way, since lines are known only here."""
     with open_text(source, columns) as file:
         keys = {part: find_part(source.name, part, file.header, getattr(columns, part)) for part in _PARTS}
+        keys["groups"] = find_group(source.name, file.header, by)
         places = {part: file.header.index(key) for part, key in keys.items() if key is not None}
-        scores, fields, lines, weights = [], {"labels": [], "split": []}, [], []  # type: ignore[var-annotated]
+        scores, lines, weights = list[Array](), list[int](), list[Array]()
+        fields: dict[str, list[Array]] = {"labels": [], "split": [], "groups": []}
         for block in file.blocks():
             scores.append(file.read_scores(block))
             require_memory(f"{source.name}:", len(scores) * scores[0].nbytes)
             lines.extend(block.lines)
             for part in fields.keys() & places.keys():
-                fields[part].append(np.array(block.column(places[part]), dtype=str))
+                column = block.column(places[part])
+                require_short(f"{source.name}: {part}", column)
+                fields[part].append(np.array(column, dtype=str))
             if "weights" in places:
                 weights.append(file.read_numbers(block, [places["weights"]])[:, 0])
         labels = np.concatenate(fields["labels"]) if fields["labels"] else None
@@ -213,6 +218,7 @@ def read_text(source: Source, columns: Columns) -> Table:
             weights=np.concatenate(weights) if weights else None,
             split=np.concatenate(fields["split"]) if fields["split"] else None,
             class_names=file.scores.class_names,
+            groups=np.concatenate(fields["groups"]) if fields["groups"] else None,
         )
 
 

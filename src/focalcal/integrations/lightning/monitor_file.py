@@ -11,7 +11,7 @@ from typing import Any
 from focalcal.core.files import write_atomically
 from focalcal.errors import FileFormatError
 from focalcal.integrations.lightning.tallies import Record
-from focalcal.streams.parquet import pyarrow
+from focalcal.streams.arrow import pyarrow
 
 SCHEMA = 1
 FORMAT = "focalcal monitor"

@@ -30,28 +30,28 @@ def cell_of(confidence: Array) -> Array:
     return np.where(value <= 0, 0, np.where(value >= 1, CELLS - 1, cell)).astype(np.int64)
 
 
-def histogram(confidence: Array, correct: Array) -> Array:
-    """Rows, sum of confidences and correct rows (3, CELLS) of each cell.
+def histogram(confidence: Array, correct: Array, weight: Array | None = None) -> Array:
+    """Mass, sum of confidences and correct mass (3, CELLS) of each cell; with weights also the rows (4, CELLS).
 
     >>> histogram(np.array([0.5, 0.5]), np.array([True, False]))[:, 32768]
     array([2., 1., 1.])
     """
-    cell = cell_of(confidence)
-    terms = (None, confidence.astype(np.float64), correct.astype(np.float64))
+    cell, mass = cell_of(confidence), np.ones(len(confidence)) if weight is None else weight
+    terms = (mass, mass * confidence, mass * correct, *([] if weight is None else [None]))
     return np.stack([np.bincount(cell, weights=term, minlength=CELLS).astype(np.float64) for term in terms])
 
 
-def ranking_of_cells(count: Array, confidence: Array, right: Array) -> Ranked:
+def ranking_of_cells(mass: Array, confidence: Array, right: Array, count: Array | None = None) -> Ranked:
     """The ranking in which all rows of a cell have their mean confidence.
 
-    >>> count = np.zeros(CELLS)
-    >>> count[[10, 20]] = 2, 3
-    >>> ranking_of_cells(count, 0.5 * count, count).mass
+    >>> mass = np.zeros(CELLS)
+    >>> mass[[10, 20]] = 2, 3
+    >>> ranking_of_cells(mass, 0.5 * mass, mass).mass
     array([2., 3.])
     """
-    held = count > 0
-    size = count[held]
-    return Ranked(confidence[held] / size, size, size, right[held])
+    held = mass > 0
+    size = mass[held]
+    return Ranked(confidence[held] / size, size if count is None else count[held], size, right[held])
 
 
 def cut_error(count: Array, num_bins: int) -> float:

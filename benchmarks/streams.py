@@ -1,0 +1,167 @@
+"""Predictions past memory: `focalcal evaluate` and `calibrate` on Parquet shards, against pyarrow reading them.
+
+    python benchmarks/streams.py                    # 20,000,000 x 100 float16 logits, about 4 GB, in a temporary folder
+    python benchmarks/streams.py --rows 2000000     # less
+
+Each size is measured in processes of their own: seconds, and by how much the resident memory grows beyond what the
+imports take. Writes benchmarks/results/streams.json and streams.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import save
+
+CLASSES, SHARD, GROUP = 100, 1_000_000, 65_536
+MEMORY_GOAL, SPEED_GOAL, LINEAR_GOAL = 500, 0.5, 0.15
+
+
+def write_shard(path: Path, rows: int, seed: int) -> None:
+    """Logits that are too large by a factor of two, with labels drawn from what they should be."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    generator = np.random.default_rng(seed)
+    schema = pa.schema({"logits": pa.list_(pa.float16()), "label": pa.int32()})
+    with parquet.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
+        for start in range(0, rows, GROUP):
+            n = min(GROUP, rows - start)
+            logits = (3 * generator.standard_normal((n, CLASSES), dtype=np.float32)).astype(np.float16)
+            shares = np.exp(logits.astype(np.float32) / 2).cumsum(1)
+            label = (shares < generator.random((n, 1), dtype=np.float32) * shares[:, -1:]).sum(1).astype(np.int32)
+            offsets = np.arange(0, (n + 1) * CLASSES, CLASSES, dtype=np.int32)
+            lists = pa.ListArray.from_arrays(offsets, pa.array(logits.reshape(-1)))
+            writer.write_table(pa.table({"logits": lists, "label": label}, schema=schema))
+
+
+def write_shards(folder: Path, rows: int) -> list[Path]:
+    """Shards of a million rows; those that are there stay."""
+    paths = []
+    for place in range(-(-rows // SHARD)):
+        path = folder / f"part-{place:03d}.parquet"
+        paths.append(path)
+        if not path.exists():
+            write_shard(path.with_suffix(".new"), min(SHARD, rows - place * SHARD), place)
+            path.with_suffix(".new").rename(path)
+    return paths
+
+
+def read_by_pyarrow(paths: list[str]) -> None:
+    """The columns into numpy, a row group at a time, as pyarrow does it best."""
+    from pyarrow import parquet
+
+    rows = 0
+    for path in paths:
+        for batch in parquet.ParquetFile(path).iter_batches(GROUP):
+            logits = batch.column(0).flatten().to_numpy(zero_copy_only=False).reshape(len(batch), CLASSES)
+            labels = batch.column(1).to_numpy()
+            rows += len(logits) + 0 * len(labels)
+
+
+def work(what: str, paths: list[str]) -> dict[str, float]:
+    """Do one thing in this process: its seconds, and by how much memory grows, in MiB."""
+    from harness import give_back_memory, peak_memory
+    from typer.testing import CliRunner
+
+    from focalcal import cli, streams
+
+    streams.PredictionStream(paths[:1]).reading  # noqa: B018  # imports pyarrow and what else there is
+    run = CliRunner()
+    with tempfile.TemporaryDirectory() as folder:
+        commands = {
+            "evaluate": ["evaluate", *paths, "--engine", "stream", "--json"],
+            "calibrate": ["calibrate", "--method", "temperature", "--engine", "stream", "--json"]
+            + [part for path in paths for part in ("--fit", path)]
+            + ["--out", f"{folder}/calibrator.json"],
+        }
+        run.invoke(cli.app, ["evaluate", "--help"])
+        give_back_memory()
+        before = peak_memory(reset=True)
+        start = time.perf_counter()
+        answer = read_by_pyarrow(paths) if what == "pyarrow" else run.invoke(cli.app, commands[what])
+        seconds = time.perf_counter() - start
+    passes = json.loads(answer.stdout)["fit"]["passes"] if what == "calibrate" else 1
+    return {"seconds": seconds, "growth": peak_memory() - before, "passes": passes}
+
+
+def measure(paths: list[Path], repeats: int) -> dict[str, dict[str, float]]:
+    """Every job in processes of their own, in turn; the best time and the largest growth of each."""
+    found: dict[str, dict[str, float]] = {}
+    for _ in range(repeats):
+        for what in ("pyarrow", "evaluate", "calibrate"):
+            command = [sys.executable, __file__, "--work", what, *map(str, paths)]
+            answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            earlier = found.setdefault(what, answer)
+            earlier["seconds"] = min(earlier["seconds"], answer["seconds"])
+            earlier["growth"] = max(earlier["growth"], answer["growth"])
+    return found
+
+
+def as_markdown(sizes: dict[str, dict[str, dict[str, float]]]) -> str:
+    """The page of the results."""
+    lines = [
+        "# Streams",
+        "",
+        "`focalcal evaluate` and `focalcal calibrate --method temperature` on float16 logits with labels, in Parquet",
+        f"shards of a million rows of {CLASSES} classes. Speed is that of a pass over the rows, as a share of the one",
+        "at which pyarrow alone reads the same columns into numpy in the same run; growth is that of resident memory",
+        "beyond the imports, at its peak.",
+        "",
+        "| rows | pyarrow | evaluate | speed | growth | temperature | passes | speed | growth |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for rows, found in sizes.items():
+        read, evaluate, calibrate = (found[what] for what in ("pyarrow", "evaluate", "calibrate"))
+        shares = [read["seconds"] * each["passes"] / each["seconds"] for each in (evaluate, calibrate)]
+        lines.append(
+            f"| {int(rows):,} | {read['seconds']:.1f} s | {evaluate['seconds']:.1f} s | {shares[0]:.2f} | "
+            f"{evaluate['growth']:.0f} MiB | {calibrate['seconds']:.1f} s | {calibrate['passes']:.0f} | "
+            f"{shares[1]:.2f} | {calibrate['growth']:.0f} MiB |"
+        )
+    lines += [
+        "",
+        f"Goals: speed at least {SPEED_GOAL}, growth at most {MEMORY_GOAL} MiB whatever the rows, and",
+        "time linear in the rows: ",
+    ]
+    per_row = {
+        what: [f[what]["seconds"] / int(rows) for rows, f in sizes.items()] for what in ("evaluate", "calibrate")
+    }
+    spread = {what: max(each) / min(each) - 1 for what, each in per_row.items()}
+    lines[-1] += ", ".join(f"{what}'s time a row varies by {100 * each:.0f} %" for what, each in spread.items())
+    lines[-1] += f" (goal {100 * LINEAR_GOAL:.0f} %)."
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Make the shards, measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--folder", type=Path, help="where the shards are or go; a temporary folder if not given")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--work", nargs="+", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.work:
+        print(json.dumps(work(asked.work[0], asked.work[1:])))
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = asked.folder or Path(temporary)
+        folder.mkdir(exist_ok=True, parents=True)
+        paths = write_shards(folder, asked.rows)
+        counts = sorted({max(1, len(paths) * part // 20) for part in (1, 5, 10, 20)})
+        sizes: dict[str, Any] = {str(count * SHARD): measure(paths[:count], asked.repeats) for count in counts}
+    page = as_markdown(sizes)
+    print(page)
+    save("streams", {"sizes": sizes}, page)
+
+
+if __name__ == "__main__":
+    main()
