@@ -93,6 +93,28 @@ def work(what: str, paths: list[str]) -> dict[str, float]:
     return {"seconds": seconds, "growth": peak_memory() - before, "passes": passes}
 
 
+def throughput(num_classes: int, values: int = 1 << 25) -> dict[str, float]:
+    """Values that one core takes in a second: by `evaluate`, and by a pass of the temperature's fit."""
+    import torch
+
+    from focalcal import TemperatureScaling, evaluate, streams
+
+    torch.set_num_threads(1)
+    rows = 1 << 20 if num_classes <= 16 else max(64, (1 << 21) // num_classes)
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(rows, num_classes, generator=generator)
+    batch = (logits, torch.randint(num_classes, (rows,), generator=generator))
+    again = max(1, values // logits.numel())
+    found = {}
+    for name, job in (("evaluate", evaluate), ("temperature", TemperatureScaling().fit)):
+        stream = streams.PredictionStream([batch] * again, memory=0)
+        start = time.perf_counter()
+        done = job(stream)
+        passes = 1 if name == "evaluate" else done.report_.passes
+        found[name] = passes * again * logits.numel() / (time.perf_counter() - start)
+    return found
+
+
 def measure(paths: list[Path], repeats: int) -> dict[str, dict[str, float]]:
     """Every job in processes of their own, in turn; the best time and the largest growth of each."""
     found: dict[str, dict[str, float]] = {}
@@ -106,7 +128,7 @@ def measure(paths: list[Path], repeats: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def as_markdown(sizes: dict[str, dict[str, dict[str, float]]]) -> str:
+def as_markdown(sizes: dict[str, dict[str, dict[str, float]]], cores: dict[str, dict[str, float]]) -> str:
     """The page of the results."""
     lines = [
         "# Streams",
@@ -138,6 +160,14 @@ def as_markdown(sizes: dict[str, dict[str, dict[str, float]]]) -> str:
     spread = {what: max(each) / min(each) - 1 for what, each in per_row.items()}
     lines[-1] += ", ".join(f"{what}'s time a row varies by {100 * each:.0f} %" for what, each in spread.items())
     lines[-1] += f" (goal {100 * LINEAR_GOAL:.0f} %)."
+    lines += [
+        "",
+        "A core from memory, millions of values a second:",
+        "",
+        "| classes | evaluate | a pass of temperature |",
+    ]
+    lines += ["|---:|---:|---:|"]
+    lines += [f"| {int(k):,} | {v['evaluate'] / 1e6:.0f} | {v['temperature'] / 1e6:.0f} |" for k, v in cores.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -158,9 +188,10 @@ def main() -> None:
         paths = write_shards(folder, asked.rows)
         counts = sorted({max(1, len(paths) * part // 20) for part in (1, 5, 10, 20)})
         sizes: dict[str, Any] = {str(count * SHARD): measure(paths[:count], asked.repeats) for count in counts}
-    page = as_markdown(sizes)
+    cores = {str(classes): throughput(classes) for classes in (10, 100, 1_000, 10_000, 100_000)}
+    page = as_markdown(sizes, cores)
     print(page)
-    save("streams", {"sizes": sizes}, page)
+    save("streams", {"sizes": sizes, "cores": cores}, page)
 
 
 if __name__ == "__main__":

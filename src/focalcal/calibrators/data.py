@@ -29,8 +29,8 @@ from focalcal.errors import InputError
 P = TypeVar("P")
 
 _FEWEST_ROWS = 2
-# Values in a sample that finds a start: ten thousand rows are right to a percent, which one pass makes 1e-9.
-_SAMPLED = 1 << 21
+# Values in a sample that finds a start: five thousand rows are right to a percent or two, which one pass makes 1e-9.
+_SAMPLED = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -303,28 +303,7 @@ class Sample:
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
-        self.stride, self.values = 1, 0
-
-    def add(self, block: Block) -> None:
-        """Take some rows of a block along."""
-        self._keep(block, self.stride)
-        self._thin_out()
-
-    def _thin_out(self) -> None:
-        while self.values > _SAMPLED and sum(len(kept.labels) for kept in self.blocks) > _FEWEST_ROWS:
-            thick, self.blocks, self.values = self.blocks, [], 0
-            for kept in thick:
-                self._keep(kept, 2)
-            self.stride *= 2
-
-    def _keep(self, block: Block, stride: int) -> None:
-        part = slice(None, None, stride)
-        # A copy, because a view would keep all rows of a stream in memory.
-        kept = Block(
-            block.logits[part], block.labels[part], None if block.weight is None else block.weight[part]
-        ).copy()
-        self.blocks.append(kept)
-        self.values += kept.logits.numel()
+        self.stride, self._rows = 1, 0
 
     @staticmethod
     def of(blocks: Iterator[Block]) -> Sample:
@@ -334,15 +313,27 @@ class Sample:
             sample.add(block)
         return sample
 
+    def add(self, block: Block) -> None:
+        """Take some rows of a block along."""
+        self.blocks += _every([block], self.stride, self._rows)
+        self._rows += len(block.labels)
+        self._thin_out()
+
     def merge(self, other: Sample) -> Sample:
         """A sample of the rows of both."""
         merged = Sample()
-        merged.stride = max(self.stride, other.stride)
+        merged.stride, merged._rows = max(self.stride, other.stride), self._rows + other._rows
         for part in (self, other):
-            for block in part.blocks:
-                merged._keep(block, merged.stride // part.stride)
+            merged.blocks += _every(part.blocks, merged.stride // part.stride)
         merged._thin_out()
         return merged
+
+    def _thin_out(self) -> None:
+        while (
+            sum(block.logits.numel() for block in self.blocks) > _SAMPLED
+            and sum(len(block.labels) for block in self.blocks) > _FEWEST_ROWS
+        ):
+            self.blocks, self.stride = _every(self.blocks, 2), 2 * self.stride
 
     def data(self) -> FitData:
         """The sample as one block: many small ones would cost more in calls than in arithmetic."""
@@ -354,6 +345,18 @@ class Sample:
             None if all(block.weight is None for block in self.blocks) else torch.cat(weights),
         )
         return _OneBlock(together)
+
+
+def _every(blocks: list[Block], stride: int, before: int = 0) -> list[Block]:
+    """Every so-many-th row of blocks that are one after the other, if so many rows came before them."""
+    kept = []
+    for block in blocks:
+        part = slice(-before % stride, None, stride)
+        some = Block(block.logits[part], block.labels[part], None if block.weight is None else block.weight[part])
+        before += len(block.labels)
+        if len(some.labels):
+            kept.append(some.copy())  # a view would keep all rows of a stream in memory
+    return kept
 
 
 class _OneBlock(FitData):

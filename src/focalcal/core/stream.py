@@ -26,6 +26,7 @@ BatchesFactory: TypeAlias = "Callable[[], Iterable[tuple[Any, ...]]]"
 MEMORY = 256 << 20
 # A kept confidence costs 4 bytes, and 12 more while it is sorted.
 _BYTES_PER_ROW = 16
+MOST_ROWS = MEMORY // _BYTES_PER_ROW
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def tempered_sums(logits: Tensor, labels: Tensor, weight: Tensor | None, inverse
 
     >>> sums = tempered_sums(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), None, 1.0)
     >>> sums.derivatives[:4].round(4)
-    array([ 0.1269, -0.2384,  0.42  ,  0.6398])
+    array([ 0.1269, -0.2384,  0.42  , -0.6397])
     """
     wide = wide_dtype(logits.device)
     behind = logits - logits.amax(1, keepdim=True)
@@ -146,14 +146,14 @@ def solve_temperature(
         slope = inverse * series[1]
         outward = (u == upper and slope < 0) or (u == lower and slope > 0)
         if slope == 0 or outward:
-            return SolvedTemperature(1 / inverse, series[0], passes, True, outward)
+            return SolvedTemperature(1 / inverse, float(series[0]), passes, True, bool(outward))
         low, high = (u, high) if slope < 0 else (low, u)
         step, unsure = (math.inf, math.inf) if sums.all_right else _least(series, inverse)  # downhill for ever
         there = inverse + step
         if unsure <= _LAST_STEP * inverse and math.exp(low) <= there <= math.exp(high):
             return SolvedTemperature(1 / there, _value(series, step), passes, True, False)
         u = _next(math.log(there) if there > 0 else -math.inf, low, high, lower, upper)
-    return SolvedTemperature(math.exp(-u), series[0], passes, False, False)
+    return SolvedTemperature(math.exp(-u), float(series[0]), passes, False, False)
 
 
 def _least(series: Array, inverse: float) -> tuple[float, float]:
@@ -174,7 +174,7 @@ def _least(series: Array, inverse: float) -> tuple[float, float]:
         if abs(step) > inverse / 2:
             break
         if abs(change) <= 1e-15 * inverse:
-            return step, abs(slopes[-1] * step ** (len(slopes) - 1)) / series[2]
+            return float(step), abs(slopes[-1] * step ** (len(slopes) - 1)) / series[2]
     bend = inverse * inverse * series[2] + inverse * series[1]
     return (inverse * math.expm1(min(-inverse * series[1] / bend, 50.0)) if bend > 0 else math.inf), math.inf
 

@@ -185,7 +185,9 @@ def _tallies(batches: Iterator[Batch], *, num_bins: int, classwise: bool, most_r
             groups = None if batch.groups is None else batch.groups[start : start + len(chunk.labels)]
             start += len(chunk.labels)
             for name, part in _parts(chunk, groups):
-                tallies.setdefault(name, make()).add(part)
+                if name not in tallies:
+                    tallies[name] = make()
+                tallies[name].add(part)
     return tallies
 
 

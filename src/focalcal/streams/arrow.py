@@ -52,7 +52,9 @@ class ArrowRows:
             with told_as_damage(self.name):  # a number may be there for which there is no value
                 values = values.dictionary_decode()
         if values.null_count:
-            raise InputError(f"{self.name}: column {name} has nulls. Drop those rows, or fill them before saving.")
+            raise InputError(
+                f"{self.name}: column {shown(name)} has nulls. Drop those rows, or fill them before saving."
+            )
         return values
 
     def _lists(self, values: Any, name: str) -> Array:
@@ -63,11 +65,14 @@ class ArrowRows:
             return self._floats(values, name)
         flat = values.flatten()
         if flat.null_count:
-            raise InputError(f"{self.name}: column {name} has nulls in its lists. Drop those rows before saving.")
+            raise InputError(
+                f"{self.name}: column {shown(name)} has nulls in its lists. Drop those rows before saving."
+            )
         numbers = self._floats(flat, name)
         if len(values) == 0 or len(numbers) % len(values) or not self._same_length(values):
             raise InputError(
-                f"{self.name}: the lists of column {name} differ in length. Give every row one score for each class."
+                f"{self.name}: the lists of column {shown(name)} differ in length. "
+                "Give every row one score for each class."
             )
         return numbers.reshape(len(values), -1)
 
@@ -80,7 +85,7 @@ class ArrowRows:
     def _floats(self, values: Any, name: str) -> Array:
         if not pyarrow().types.is_floating(values.type):
             raise InputError(
-                f"{self.name}: column {name} must hold floating point numbers; got {values.type}. "
+                f"{self.name}: column {shown(name)} must hold floating point numbers; got {shown(values.type)}. "
                 "Cast it to float32 before saving."
             )
         array: Array = values.to_numpy(zero_copy_only=False)
@@ -100,7 +105,8 @@ class ArrowRows:
             array: Array = values.to_numpy(zero_copy_only=False)
             return array
         raise InputError(
-            f"{self.name}: column {key} must hold numbers or strings; got {values.type}. Cast it before saving."
+            f"{self.name}: column {shown(key)} must hold numbers or strings; got {shown(values.type)}. "
+            "Cast it before saving."
         )
 
 

@@ -25,7 +25,7 @@ def calibrated(stream: Stream, calibrator: Calibrator) -> Stream:
     >>> from focalcal.streams import PredictionStream
     >>> stream = PredictionStream([([[2.0, 0.0], [0.0, 1.0]], [0, 1])])
     >>> round(evaluate(calibrated(stream, FocalCalibration(1.0))).mean_confidence, 3)
-    0.92
+    0.914
     """
     calibrator.require_fitted()
     return Mapped(stream, functools.partial(_calibrated, calibrator))
