@@ -49,5 +49,7 @@ def test_no_example_is_left_out():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {
         "adafocal_loop",
         "calibrated_sklearn",
+        "ddp_adafocal",
+        "language_model",
         "lightning_adafocal",
     }

@@ -1,0 +1,367 @@
+"""Hugging Face `Trainer`: losses of focalcal, large vocabularies without their logits, and calibration measures.
+
+    metrics = CalibrationMetrics()
+    Trainer(
+        model,
+        compute_loss_func=compute_loss_func("flsd-53"),
+        compute_metrics=metrics.compute_metrics,
+        preprocess_logits_for_metrics=metrics.preprocess_logits_for_metrics,
+        ...
+    )
+
+Nothing here imports transformers: `Trainer` calls these objects, and what it gives them are tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from focalcal.core.focal import wide_dtype
+from focalcal.core.inputs import require
+from focalcal.core.ranking import Array
+from focalcal.losses.brier import BrierLoss
+from focalcal.losses.focal import FocalLoss
+from focalcal.losses.gamma import ScheduledGamma
+from focalcal.losses.linear import LinearFocalLoss
+from focalcal.losses.mmce import MMCELoss
+from focalcal.losses.named import make_loss
+from focalcal.losses.validation_bins import ValidationBinsLoss
+from focalcal.metrics import accuracy, ada_ece, brier, ece, nll, read, smooth_ece
+from focalcal.metrics.rows import COLUMNS, Rows
+
+__all__ = ["CalibrationMetrics", "TrainerLoss", "compute_loss_func"]
+
+# Trainer pads labels with this, counts no item that has it, and pads what it gathers with it.
+_IGNORED = -100
+# Model outputs with logits (batch, time, classes), by the names of their classes: labels one step ahead, or beside.
+_SHIFTED = "CausalLMOutput"
+_BESIDE = ("TokenClassifierOutput", "MaskedLMOutput", "Seq2SeqLMOutput")
+# What makes a causal language model give its hidden states and next to no logits.
+_HIDDEN_STATES = {"output_hidden_states": True, "logits_to_keep": 1, "return_dict": True}
+# bfloat16 rounds at 0.4 %; the scales and softcaps of published models change logits by far more.
+_ROUNDING = 0.03
+
+
+def compute_loss_func(
+    loss: str | nn.Module = "fl-3", *, shift: bool | None = None, model: nn.Module | None = None, **options: Any
+) -> TrainerLoss:
+    r"""A loss for `Trainer(compute_loss_func=...)`.
+
+    $$ \frac{1}{M} \sum_n \ell(x_n, y_n) $$
+
+    where $x_n$ are the rows of logits (N, K) or (batch, time, K) whose label is not -100, and $M$ is the
+    `num_items_in_batch` that `Trainer` counts over all steps of gradient accumulation and all devices. So neither
+    changes the loss or its gradient. Where none is given, $M$ is the number of rows.
+
+    Args:
+        loss: a name of `focalcal.losses.named` with its `options`, or a module with `reduction="sum"`. Class weights
+            are not divided out. MMCE belongs to a batch: with several per step it is their mean, weighted by rows.
+        shift: whether the labels of logits (batch, time, K) are one step ahead. None goes by the class of the model's
+            output: causal language models (`...CausalLMOutput...`) are shifted; token classifiers, masked and
+            encoder-decoder language models are not; any other is refused until you say.
+        model: for `LinearFocalLoss` only, the causal language model that `Trainer` trains: see below.
+
+    `compute_loss_func(LinearFocalLoss(1.0, reduction="sum"), model=model)` trains without ever holding the logits of
+    all tokens. A hook on the model makes every forward pass in training mode without `labels` ask for the last
+    position's logits only (`logits_to_keep=1`) and for its hidden states, from which the loss goes through the output
+    layer chunk by chunk. Evaluation, `generate` and `save_pretrained` are as ever; `remove` takes the hook off. The
+    output layer must be all that is between the last hidden states and the logits; a few tokens are sent through
+    the model to make sure. It works under DDP, but not where weights are split over devices (FSDP, ZeRO-3).
+
+    >>> outputs = {"logits": torch.tensor([[2.0, 0.0], [0.0, 3.0]])}
+    >>> compute_loss_func("fl-3")(outputs, torch.tensor([0, -100]), num_items_in_batch=4)
+    tensor(5.3747e-05)
+    """
+    made = _summed_loss(loss, options)
+    if not isinstance(made, LinearFocalLoss):
+        require(model is None, "model", "is for LinearFocalLoss only", type(made).__name__)
+        return TrainerLoss(made, shift)
+    fix = "Pass model=model, the one that Trainer trains."
+    require(model is not None, "model", "must be given for LinearFocalLoss, which needs its output layer", "None", fix)
+    assert model is not None
+    return _HiddenStatesLoss(made, shift, model)
+
+
+class TrainerLoss:
+    """A loss as `Trainer` calls it; made by `compute_loss_func`. `loss` is the module inside."""
+
+    def __init__(self, loss: nn.Module, shift: bool | None) -> None:
+        self.loss, self.shift = loss, shift
+
+    def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """The loss of a batch: a sum over its rows, divided by the items of all batches of the step."""
+        logits = _logits_of(outputs)
+        targets = _targets(labels, logits, _shifts(self.shift, logits, outputs))
+        total = self._total(outputs, logits, targets)
+        items = (targets != _IGNORED).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+        # Under DataParallel the count comes once for each device, which by Trainer's arithmetic calls for their sum.
+        return total / items.sum().to(total.device).clamp_min(1)
+
+    def _total(self, outputs: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        """The sum of the rows' losses."""
+        return _of_rows(self.loss, logits, targets)
+
+    def remove(self) -> None:
+        """Leave the model as it was before; only `LinearFocalLoss` has something to undo."""
+
+
+@final
+class _HiddenStatesLoss(TrainerLoss):
+    """The loss through the output layer; see `compute_loss_func`."""
+
+    def __init__(self, loss: LinearFocalLoss, shift: bool | None, model: Any) -> None:
+        super().__init__(loss, shift)
+        _require_plain_head(model)
+        assert loss.gamma is not None  # only a loss with a gamma for each class has none
+        self._model = model
+        # Outside training the model gives its logits; the policy is shared, so that set_epoch reaches both.
+        self._of_logits = FocalLoss(loss.gamma, reduction="sum")
+        self._hook = model.register_forward_pre_hook(_ask_for_hidden_states, with_kwargs=True)
+
+    def _total(self, outputs: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        if not self._model.training:
+            return _of_rows(self._of_logits, logits, targets)
+        states = outputs.get("hidden_states")
+        fix = "Make the loss with the model that Trainer trains; after remove, make it again."
+        require(states is not None, "model", "must give its hidden states", "none", fix)
+        head = self._model.get_output_embeddings()
+        # Trainer turns half-precision outputs into float32, whatever the layer has.
+        total: Tensor = self.loss(states[-1].to(head.weight.dtype), head.weight, targets, head.bias)
+        return total
+
+    def remove(self) -> None:
+        self._hook.remove()
+
+
+def _ask_for_hidden_states(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+    """A model's forward pre-hook; a caller who gives labels wants the model's own loss, which takes all logits."""
+    if not module.training or kwargs.get("labels") is not None:
+        return None
+    return args, {**kwargs, **_HIDDEN_STATES}
+
+
+@torch.no_grad()
+def _require_plain_head(model: Any) -> None:
+    """Refuse a model whose logits are anything but a linear layer of its last hidden states."""
+    fix = 'Use compute_loss_func("fl-1"), which takes the logits as the model gives them.'
+    name = type(model).__name__
+    head: Any = model.get_output_embeddings() if hasattr(model, "config") else None
+    rule = "must be a causal language model whose get_output_embeddings() is a plain nn.Linear"
+    plain = type(head) is nn.Linear and not getattr(model.config, "is_encoder_decoder", False)
+    require(plain, "model", rule, f"{name} with {type(head).__name__}", fix)
+    states, entered, logits = _look_at_head(model, head)
+    rule = "must give the output layer of its last hidden states as logits, and of one position if asked for one"
+    plain = _agree(states[:, -1:], entered) and _agree(logits, head(_probe_like(entered)))
+    require(plain, "model", rule, f"other logits from {name}", fix)
+
+
+def _look_at_head(model: Any, head: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
+    """Of some tokens: the last hidden states, what enters the output layer, and the logits if `_probe_like` does."""
+    entered: list[Tensor] = []
+
+    def exchange(_: nn.Module, args: tuple[Tensor, ...]) -> Tensor:
+        entered.append(args[0])
+        return _probe_like(args[0])
+
+    tokens = torch.arange(min(8, head.out_features), device=head.weight.device).unsqueeze(0)
+    modes = {part: part.training for part in model.modules()}
+    model.eval()
+    try:
+        with head.register_forward_pre_hook(exchange):
+            outputs = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), **_HIDDEN_STATES)
+    finally:
+        for part, training in modes.items():
+            part.training = training
+    return outputs["hidden_states"][-1], entered[-1], outputs["logits"]
+
+
+def _probe_like(states: Tensor) -> Tensor:
+    """Hidden states that lead to logits so large that a softcap, which leaves small ones alone, shows itself."""
+    return torch.linspace(-1000, 1000, states.shape[-1]).to(states).expand_as(states)
+
+
+def _agree(found: Tensor, expected: Tensor) -> bool:
+    """Whether they are the same up to the rounding of half precision."""
+    if found.shape != expected.shape:
+        return False
+    found, expected = found.float(), expected.float()
+    return float((found - expected).abs().max()) <= _ROUNDING * float(expected.abs().max())
+
+
+def _summed_loss(loss: str | nn.Module, options: Mapping[str, Any]) -> nn.Module:
+    """A loss that is a sum over rows, and that nobody has to steer if nobody can."""
+    if isinstance(loss, str):
+        # By its name it would be a mean, as in the released code.
+        brier = loss.lower() == "brier"
+        made = BrierLoss(reduction="sum", **options) if brier else make_loss(loss, reduction="sum", **options)
+        steered = isinstance(made, ValidationBinsLoss) or isinstance(getattr(made, "gamma", None), ScheduledGamma)
+        fix = "Pass the module with reduction='sum', and call its update or set_epoch in a TrainerCallback."
+        require(not steered, "loss", "must not need validation data or the epoch, which a loss is not told", loss, fix)
+    else:
+        require(not options, "options", "are for a loss given by its name", ", ".join(options))
+        made = loss
+    fix = "It is divided by the items that Trainer counts over all steps of gradient accumulation."
+    require(_sums_rows(made), "loss", 'must have reduction="sum" (MMCELoss: batch_scale=True)', made, fix)
+    index = getattr(made, "ignore_index", _IGNORED)
+    require(index == _IGNORED, "ignore_index", f"must be {_IGNORED}, which Trainer does not count", index)
+    return made
+
+
+def _sums_rows(loss: nn.Module) -> bool:
+    if isinstance(loss, MMCELoss):
+        return loss.batch_scale and _sums_rows(loss.base)
+    return getattr(loss, "reduction", None) == "sum"
+
+
+def _logits_of(outputs: Any) -> Tensor:
+    """The logits among a model's outputs, which come first where they have no names."""
+    if isinstance(outputs, Mapping):
+        require("logits" in outputs, "outputs", "must have logits", ", ".join(map(str, outputs)))
+        outputs = outputs["logits"]
+    while isinstance(outputs, (tuple, list)) and outputs:
+        outputs = outputs[0]
+    require(isinstance(outputs, Tensor), "outputs", "must be a tensor of logits, or have one", type(outputs).__name__)
+    logits: Tensor = outputs
+    shape = tuple(logits.shape)
+    require(len(shape) in (2, 3), "logits", "must have shape (N, K) or (batch, time, K)", shape)
+    return logits
+
+
+def _shifts(shift: bool | None, logits: Tensor, outputs: Any = None) -> bool:
+    """Whether labels are one step ahead of the logits."""
+    if logits.dim() == 2:
+        require(not shift, "shift", "is for logits (batch, time, K)", f"shape {tuple(logits.shape)}")
+        return False
+    if shift is not None:
+        return shift
+    names = [each.__name__ for each in type(outputs).__mro__]
+    if any(_SHIFTED in name for name in names):
+        return True
+    beside = any(known in name for name in names for known in _BESIDE)
+    rule = f"must be given for logits (batch, time, K) in {type(outputs).__name__}"
+    fix = "shift=True for a causal language model; False where each label stands beside its logits."
+    require(beside, "shift", rule, shift, fix)
+    return False
+
+
+def _targets(labels: Any, logits: Tensor, shift: bool) -> Tensor:
+    """The label of each position; of the last one there is none if they are one step ahead.
+
+    >>> _targets(torch.tensor([[5, 6, 7]]), torch.zeros(1, 3, 8), shift=True)
+    tensor([[   6,    7, -100]])
+    """
+    given, fix = isinstance(labels, Tensor) and not labels.is_floating_point(), 'The collator must give "labels".'
+    got = getattr(labels, "dtype", type(labels).__name__)
+    require(given, "labels", "must be a tensor of class numbers", got, fix)
+    near: Tensor = labels.to(logits.device)
+    return F.pad(near[..., 1:], (0, 1), value=_IGNORED) if shift else near
+
+
+def _of_rows(loss: nn.Module, logits: Tensor, targets: Tensor) -> Tensor:
+    _require_places(targets, logits)
+    total: Tensor = loss(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+    return total
+
+
+def _require_places(targets: Tensor, logits: Tensor) -> None:
+    place = tuple(logits.shape[:-1])
+    require(tuple(targets.shape) == place, "labels", f"must have shape {place}, as the logits", tuple(targets.shape))
+
+
+@final
+class CalibrationMetrics:
+    """Calibration measures for the evaluation of `Trainer`, which never gathers logits.
+
+    Give it both methods, `preprocess_logits_for_metrics` and `compute_metrics`. The first reduces the logits of a batch
+    to six numbers a row, from which the second gets the values of `focalcal.evaluate` on all logits. These numbers are
+    what `Trainer` keeps and exchanges between processes, and where it drops rows that only filled up the last batch.
+
+    Args:
+        measures: what to report, by any names: functions of rows as `focalcal.metrics.read` gives them, such as those
+            of `focalcal.metrics`. Accuracy, NLL, Brier score, ECE, adaptive and smooth ECE unless given.
+        shift: whether labels of logits (batch, time, K) are one step ahead: True for causal language models, False for
+            token classifiers. Here nothing tells them apart, so such logits are refused until you say.
+
+    >>> metrics = CalibrationMetrics({"accuracy": accuracy, "ece": ece})
+    >>> rows = metrics.preprocess_logits_for_metrics(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0]))
+    >>> rows.shape
+    torch.Size([2, 6])
+    >>> from types import SimpleNamespace
+    >>> values = metrics.compute_metrics(SimpleNamespace(predictions=rows.numpy()))  # Trainer gives an EvalPrediction
+    >>> values["accuracy"], round(values["ece"], 4)
+    (0.5, 0.5359)
+    """
+
+    def __init__(
+        self, measures: Mapping[str, Callable[[Rows], float]] | None = None, *, shift: bool | None = None
+    ) -> None:
+        self.measures = dict(_MEASURES if measures is None else measures)
+        self.shift = shift
+        self._preprocessed, self._num_classes, self._precision = False, 0, np.dtype(np.float32)
+        self._parts: list[Array] = []
+
+    @torch.no_grad()
+    def preprocess_logits_for_metrics(self, logits: Any, labels: Tensor | None) -> Any:
+        """What the measures need of each row: (N, 6) or (batch, time, 6), filled with -100 where there is no label.
+
+        Without labels there is nothing to measure, and the logits stay.
+        """
+        if labels is None:
+            return logits
+        scores = _logits_of(logits)
+        targets = _targets(labels, scores, _shifts(self.shift, scores))
+        _require_places(targets, scores)
+        rows = scores.new_full((*targets.shape, len(COLUMNS)), _IGNORED, dtype=wide_dtype(scores.device))
+        kept, self._preprocessed = targets != _IGNORED, True
+        if kept.any():
+            found = read(scores.reshape(-1, scores.shape[-1]), targets.reshape(-1), ignore_index=_IGNORED)
+            assert isinstance(found, Rows)
+            self._num_classes, self._precision = found.num_classes, found.column("confidence").dtype
+            columns = np.stack([found.column(name).astype(np.float64) for name in COLUMNS], 1)
+            rows[kept] = torch.from_numpy(columns).to(rows)
+        return rows
+
+    def compute_metrics(self, prediction: Any, compute_result: bool = True) -> dict[str, float]:
+        """The measures of all rows since the last result; under `batch_eval_metrics` none before the last batch."""
+        parts = prediction.predictions
+        # With eval_do_concat_batches=False there is an array for each batch.
+        self._parts += [self._labelled(part) for part in (parts if isinstance(parts, list) else [parts])]
+        if not compute_result:
+            return {}
+        together, self._parts = np.concatenate(self._parts), []
+        require(len(together) > 0, "labels", f"must have one that is not {_IGNORED}", "none")
+        columns = dict(zip(COLUMNS, together.T, strict=True))
+        columns["confidence"] = columns["confidence"].astype(self._precision)
+        columns["correct"] = columns["correct"].astype(bool)
+        rows = Rows(columns, num_classes=self._num_classes)
+        return {name: float(measure(rows)) for name, measure in self.measures.items()}
+
+    def _labelled(self, part: Any) -> Array:
+        """The rows (n, 6) that have a label, of what was preprocessed and perhaps padded."""
+        shaped = isinstance(part, (Tensor, np.ndarray)) and part.shape[-1] == len(COLUMNS)
+        fix = "Give Trainer preprocess_logits_for_metrics of the same object."
+        require(self._preprocessed and shaped, "predictions", "must be preprocessed", type(part).__name__, fix)
+        rows: Array = torch.as_tensor(part).cpu().numpy().reshape(-1, len(COLUMNS))
+        labelled: Array = rows[rows[:, 0] != _IGNORED]
+        return labelled
+
+
+def _ada_ece(rows: Rows) -> float:
+    """Of fewer rows than bins, as in a trial run: as many bins as rows."""
+    return ada_ece(rows, num_bins=min(15, rows.num_rows))
+
+
+_MEASURES: Mapping[str, Callable[[Rows], float]] = {
+    "accuracy": accuracy,
+    "nll": nll,
+    "brier": brier,
+    "ece": ece,
+    "ada_ece": _ada_ece,
+    "smooth_ece": smooth_ece,
+}

@@ -1,0 +1,155 @@
+"""The DDP example: two processes find what one finds, and one finds what a plain loop does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import focalcal as fc
+from focalcal.lab import noisy_digits
+from tests.examples.test_examples import EXAMPLES, load
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo backend")
+
+SCRIPT = EXAMPLES / "ddp_adafocal.py"
+EPOCHS = 4
+# A port that the launcher finds free, on the loopback: nothing to choose, so nothing to collide.
+TOGETHER = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
+
+
+def run(folder, *launcher: str):
+    """What a run wrote, as a user starts it: its output, its results and its checkpoint."""
+    options = ["--double", "--epochs", str(EPOCHS), "--json", "found.json", "--checkpoint", "saved.pt"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    process = subprocess.Popen(
+        [sys.executable, *launcher, str(SCRIPT), *options],
+        cwd=folder,
+        env=environment | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        out, err = process.communicate(timeout=400)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # not kill: the launcher must have time to end its processes
+        try:
+            out, err = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+        pytest.fail(f"did not come to its end:\n{out}\n{err}")
+    assert process.returncode == 0, err
+    found = json.loads((folder / "found.json").read_text())
+    return out, found, torch.load(folder / "saved.pt", weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("alone"))
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("together"), *TOGETHER)
+
+
+def numbers(evaluation: dict) -> dict[str, float]:
+    return {name: value for name, value in evaluation.items() if isinstance(value, float)}
+
+
+def network_of(saved: dict) -> torch.nn.Module:
+    network = noisy_digits.make_network().double()
+    network.load_state_dict(saved["network"])
+    return network
+
+
+def test_one_process_is_a_plain_loop(tmp_path, monkeypatch, capsys):
+    """The same batches without DDP, samplers and shares: the permutation of an epoch is that of its number."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.delenv("RANK", raising=False)
+    saved_in = tmp_path / "saved.pt"
+    found = load("ddp_adafocal").main(["--double", "--epochs", "2", "--checkpoint", str(saved_in)])
+    assert not torch.distributed.is_initialized()
+    train, val, test = noisy_digits.load()
+    torch.manual_seed(0)
+    network, loss = noisy_digits.make_network().double(), fc.AdaFocalLoss()
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
+    for epoch in range(2):
+        order = torch.randperm(500, generator=torch.Generator().manual_seed(epoch))
+        for batch in order[:480].split(48):
+            optimizer.zero_grad()
+            loss(network(train.images[batch].double()), train.labels[batch]).backward()
+            optimizer.step()
+        with torch.no_grad():
+            val_logits = network(val.images.double())
+        loss.update(val_logits, val.labels)
+        assert found["epochs"][epoch]["gamma"] == pytest.approx(loss.gamma.tolist(), abs=1e-9)
+        expected = fc.evaluate(val_logits, val.labels)
+        assert found["epochs"][epoch]["nll"] == pytest.approx(expected.nll, abs=1e-9)
+        assert found["epochs"][epoch]["ece"] == pytest.approx(expected.ece, abs=1e-9)
+    scaling = fc.TemperatureScaling().fit(val_logits, val.labels)
+    assert found["temperature"] == pytest.approx(scaling.temperature_, abs=1e-9)
+    with torch.no_grad():
+        logits = network(test.images.double())
+    assert numbers(found["test"]) == pytest.approx(numbers(fc.evaluate(logits, test.labels).to_dict()), abs=1e-9)
+    after = fc.evaluate(scaling.predict_probs(logits), test.labels, kind="probs")
+    assert numbers(found["test_calibrated"]) == pytest.approx(numbers(after.to_dict()), abs=1e-9)
+    assert torch.load(saved_in, weights_only=True)["loss"]["gamma"].tolist() == found["gamma_by_rank"][0]
+    assert "897 test rows" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_same_gammas(together):
+    _, found, saved = together
+    assert found["world_size"] == 2
+    first, second = found["gamma_by_rank"]
+    assert first == second == found["epochs"][-1]["gamma"] == saved["loss"]["gamma"].tolist()
+    assert 1.0 not in first
+
+
+@pytest.mark.slow
+def test_two_processes_count_every_row_once(together):
+    _, found, _ = together
+    assert (
+        [sum(counts) for counts in found["bin_counts"]] == [epoch["n"] for epoch in found["epochs"]] == [400] * EPOCHS
+    )
+    assert found["test"]["n"] == found["test_calibrated"]["n"] == 897  # odd: shares of equal size would have 898
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_finds(alone, together):
+    _, one, one_saved = alone
+    _, two, two_saved = together
+    assert (one["world_size"], two["world_size"]) == (1, 2)
+    assert two["bin_counts"] == one["bin_counts"]
+    for here, there in zip(one["epochs"], two["epochs"], strict=True):
+        assert there == {name: pytest.approx(value, abs=1e-9) for name, value in here.items()}
+    assert two["temperature"] == pytest.approx(one["temperature"], abs=1e-9)
+    for name in ("test", "test_calibrated"):
+        assert numbers(two[name]) == pytest.approx(numbers(one[name]), abs=1e-9)
+        assert two[name]["bins"]["count"] == one[name]["bins"]["count"]
+    for name, weights in one_saved["network"].items():
+        torch.testing.assert_close(two_saved["network"][name], weights, atol=1e-9, rtol=0)
+
+
+@pytest.mark.slow
+def test_the_evaluation_is_that_of_the_saved_network_on_all_test_rows(together):
+    _, found, saved = together
+    _, _, test = noisy_digits.load()
+    with torch.no_grad():
+        logits = network_of(saved)(test.images.double())
+    assert numbers(found["test"]) == pytest.approx(numbers(fc.evaluate(logits, test.labels).to_dict()), abs=1e-9)
+
+
+@pytest.mark.slow
+def test_rank_0_speaks_for_all(alone, together):
+    """The printed tables are the same, digit by digit, and printed once."""
+    assert together[0] == alone[0]
+    assert together[0].count("epoch    NLL") == 1
+    assert len(together[0].splitlines()) == 1 + EPOCHS + 2 + 6
