@@ -116,7 +116,7 @@ def test_a_split_is_a_stream_of_its_own(shards):
     ],
     ids=["temperature", "ada_ece", "focal", "focal grid", "ensemble", "vector", "matrix", "histogram", "spline"],
 )
-@pytest.mark.parametrize("memory", [1 << 28, 16 * 1200])
+@pytest.mark.parametrize("memory", [1 << 28, 32 * 1200])
 def test_every_fit_takes_a_stream(parquets, make, memory):
     streamed = make().fit(PredictionStream(parquets, memory=memory))
     whole = make().fit(LOGITS, LABELS)
@@ -339,7 +339,7 @@ def test_changed_files_are_noticed_in_the_second_pass(parquets):
 
 
 def test_beyond_its_memory_a_histogram_stands_for_the_confidences(parquets):
-    evaluation = fc.evaluate(PredictionStream(parquets, memory=16 * 1199))
+    evaluation = fc.evaluate(PredictionStream(parquets, memory=32 * 1199))
     whole = fc.evaluate(LOGITS, LABELS)
     said = [warning for warning in evaluation.warnings if "histogram" in warning]
     assert len(said) == 1
@@ -348,7 +348,7 @@ def test_beyond_its_memory_a_histogram_stands_for_the_confidences(parquets):
     assert abs(evaluation.ada_ece - whole.ada_ece) <= bound * 1.05
     for exact in ("nll", "ece", "accuracy", "classwise_ece", "mce"):
         assert getattr(evaluation, exact) == pytest.approx(getattr(whole, exact), abs=1e-12)
-    assert fc.evaluate(PredictionStream(parquets, memory=16 * 1200)).warnings == whole.warnings
+    assert fc.evaluate(PredictionStream(parquets, memory=32 * 1200)).warnings == whole.warnings
 
 
 def test_a_weighted_histogram_counts_rows_and_weights(shards):
@@ -363,14 +363,14 @@ def test_a_grid_beyond_memory_is_searched_where_a_sample_says(parquets):
     whole = fc.TemperatureScaling("ada_ece").fit(LOGITS, LABELS)
     streamed = fc.TemperatureScaling("ada_ece").fit(PredictionStream(parquets, memory=4 << 20))
     assert streamed.temperature_ == whole.temperature_
-    little = fc.TemperatureScaling("ada_ece").fit(PredictionStream(parquets, memory=16 * 1000))
+    little = fc.TemperatureScaling("ada_ece").fit(PredictionStream(parquets, memory=32 * 1000))
     assert little.report_.after == pytest.approx(whole.report_.after, abs=5e-3)
     assert little.report_.passes > 2
 
 
 def test_what_needs_every_row_says_so(parquets):
     with pytest.raises(InputError, match="keeps a number of every row"):
-        fc.IsotonicCalibration().fit(PredictionStream(parquets, memory=16 * 1000))
+        fc.IsotonicCalibration().fit(PredictionStream(parquets, memory=32 * 1000))
 
 
 # ------------------------------------------------------------------------------------------------------------- changed

@@ -7,6 +7,9 @@ import numpy as np
 from focalcal.core.ranking import Array, Ranked, pack, unpack, whole_numbers
 from focalcal.core.sketch import cut_error, histogram, ranking_of_cells
 
+# Rows that go into the histogram together: fewer would cost more for its cells than for themselves.
+_TOGETHER = 1 << 18
+
 
 class Confidences:
     """Rows that are added batch by batch and merged; `most_rows` is where the histogram takes over, if ever.
@@ -45,7 +48,7 @@ class Confidences:
     @property
     def exact(self) -> bool:
         """Whether every row is still there."""
-        return self._cells is None
+        return self._cells is None and (self.most_rows is None or self.num_rows <= self.most_rows)
 
     def add(self, confidence: Array, correct: Array, weight: Array | None = None) -> None:
         """Take in rows (n,)."""
@@ -59,32 +62,37 @@ class Confidences:
         for part in (self, other):
             if part._cells is not None:
                 merged._cells = _added(part._cells, merged._cells)
-                merged.num_rows += part.num_rows
+                merged.num_rows += part.num_rows - len(part.keys)
         for part in (self, other):
-            if part._cells is None:
-                merged._keep(part.keys, part._weights.values if len(part._weights) else None)
+            merged._keep(part.keys, part._weights.values if len(part._weights) else None)
         return merged
 
     def _keep(self, keys: Array, weight: Array | None) -> None:
         """Take in packed rows, into the histogram where they would be too many."""
         self.num_rows += len(keys)
-        if self.most_rows is not None and self.num_rows > self.most_rows and self._cells is None:
-            weights = self._weights.values if len(self._weights) else None
-            self._cells = histogram(*unpack(self.keys), weights)
-            self._keys, self._weights = _Column(np.uint32), _Column(np.float64)
-        if self._cells is not None:
-            self._cells = _added(histogram(*unpack(keys), weight), self._cells)
-            return
         if weight is not None or len(self._weights):
             self._weights.extend(np.ones(len(self.keys) - len(self._weights)))  # rows that came without
             self._weights.extend(np.ones(len(keys)) if weight is None else weight)
         self._keys.widen(keys.dtype)
         self._keys.extend(_widened(keys, self._keys.values.dtype))
+        too_many = self.most_rows is not None and self.num_rows > self.most_rows
+        if too_many and (self._cells is None or len(self.keys) >= _TOGETHER):
+            self._forget()
+
+    def _forget(self) -> None:
+        """Put the kept rows into the histogram."""
+        cells = self._cells
+        for start in range(0, len(self.keys), _TOGETHER):
+            part = slice(start, start + _TOGETHER)
+            weight = self._weights.values[part] if len(self._weights) else None
+            cells = _added(histogram(*unpack(self.keys[part]), weight), cells)
+        self._cells = cells
+        self._keys, self._weights = _Column(np.uint32), _Column(np.float64)
 
     def ranked(self) -> Ranked:
         """All rows in order of confidence; in the histogram those of a cell are equal."""
-        if self._cells is not None:
-            return ranking_of_cells(*(self._cells[:3] if self._whole else self._cells))
+        if not self.exact:
+            return ranking_of_cells(*(self._all_cells()[:3] if self._whole else self._all_cells()))
         if len(self._weights):
             return Ranked.of_rows(*unpack(self.keys), self._weights.values)
         # Sorted where they are, unless they are another process's.
@@ -92,7 +100,14 @@ class Confidences:
 
     def error_bound(self, num_bins: int) -> float:
         """How far an equal-mass ECE can be from that of all rows: 0 if they are there."""
-        return 0.0 if self._cells is None else cut_error(self._cells[0], num_bins)
+        return 0.0 if self.exact else cut_error(self._all_cells()[0], num_bins)
+
+    def _all_cells(self) -> Array:
+        """The histogram of all rows, those included that still wait for it."""
+        if len(self.keys):
+            self._forget()
+        assert self._cells is not None
+        return self._cells
 
 
 class _Column:

@@ -24,8 +24,8 @@ BatchesFactory: TypeAlias = "Callable[[], Iterable[tuple[Any, ...]]]"
 
 # What may grow with the number of rows, in bytes: beyond it, summaries of fixed size take over.
 MEMORY = 256 << 20
-# A kept confidence costs 4 bytes, and 12 more while it is sorted.
-_BYTES_PER_ROW = 16
+# A kept confidence costs 4 bytes, twice that while its column grows, and the rest where it is sorted and ranked.
+_BYTES_PER_ROW = 32
 MOST_ROWS = MEMORY // _BYTES_PER_ROW
 
 

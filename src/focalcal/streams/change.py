@@ -61,7 +61,7 @@ def share_of(stream: Stream, share: float, *, seed: int = 0, rest: bool = False)
 
 def _share(share: float, seed: int, rest: bool, batches: Iterator[Batch]) -> Iterator[Batch]:
     generator = None
-    for batch in batches:
+    for batch in batches:  # those of one shard, in order
         if generator is None:
             generator = np.random.default_rng([seed, zlib.crc32(batch.name.encode())])
         drawn = generator.random(batch.predictions.num_rows) < share
