@@ -12,7 +12,7 @@ import torch
 import focalcal as fc
 from focalcal.core.stream import Mapped
 from focalcal.errors import InputError
-from focalcal.streams import Columns, PredictionStream, Table, write_predictions
+from focalcal.streams import Columns, PredictionStream, Table, rewrite_predictions, write_predictions
 from focalcal.streams.ahead import read_ahead
 from focalcal.streams.change import calibrated, share_of
 
@@ -455,3 +455,12 @@ def test_an_error_of_the_reader_comes_where_its_piece_was_due():
 
 def test_shards_in_any_place_of_a_table_keep_their_rows():
     assert replace(WHOLE, groups=LANGUAGES).take(SPLITS == "val").groups.tolist() == LANGUAGES[SPLITS == "val"].tolist()
+
+
+def test_arrow_files_are_read_but_not_written(tmp_path):
+    write(WHOLE, tmp_path / "a.arrow")
+    with pytest.raises(InputError, match="not written"):
+        write_predictions(WHOLE, tmp_path / "b.feather")
+    for source in (tmp_path / "a.arrow", tmp_path):
+        with pytest.raises(InputError, match="not written"):
+            rewrite_predictions(source, tmp_path / "out.arrow", lambda scores, kind: scores)

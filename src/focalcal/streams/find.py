@@ -20,6 +20,7 @@ from focalcal.streams.remote import is_address, remote_sources
 from focalcal.streams.source import Source, format_by_bytes, readable_file
 
 FORMATS = ("npz", "npy", "csv", "tsv", "parquet", "safetensors", "arrow", "feather")
+_READ_ONLY = ("arrow", "feather")
 FOLDER = "folder"
 _KNOWN = ".npz, .npy, .csv, .tsv, .parquet, .arrow, .feather or .safetensors"
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")
@@ -124,6 +125,15 @@ def format_of(path: str | Path) -> str:
         )
     has = f"has the suffix {suffix}" if suffix else "has no suffix"
     raise InputError(f"{path}: {has}, which says no format; known are {_KNOWN}. Save or rename it as one of those.")
+
+
+def require_writable(name: str | Path, kind: str) -> None:
+    """Refuse a format that is read but not written.
+
+    >>> require_writable("val.parquet", "parquet")
+    """
+    if kind in _READ_ONLY:
+        raise InputError(f"{name}: Arrow's own files are read, but not written. Use .parquet, which holds the same.")
 
 
 def _in_folder(folder: Path) -> list[Shard]:

@@ -20,7 +20,7 @@ from focalcal.core.ranking import Array
 from focalcal.errors import InputError
 from focalcal.streams.arrays import ArrayFile, StoredArray
 from focalcal.streams.check import check_scores, check_shape
-from focalcal.streams.find import FOLDER, Shard, find_shards, names_many
+from focalcal.streams.find import FOLDER, Shard, find_shards, names_many, require_writable
 from focalcal.streams.names import require_free
 from focalcal.streams.npy import npy_header
 from focalcal.streams.npz import Archive, chunks_of, copied_member, new_member, open_npz, write_members
@@ -80,6 +80,7 @@ def rewrite_predictions(
 def _single(shard: Shard, out: str | Path) -> Path:
     """Where one file goes, if that has its format."""
     name, is_text = shard.source.name, shard.format in ("csv", "tsv")
+    require_writable(name, shard.format)
     if str(out) == STANDARD_OUTPUT:
         if not is_text:
             raise InputError(
@@ -97,6 +98,8 @@ def _in_folder(shards: list[Shard], out: Path) -> list[Path]:
         raise InputError(f"{out}: must be a directory for several files; it is a file. Name another with --out.")
     if len(shards) == 1 and shards[0].format == FOLDER:
         return [_not_itself(shards[0], out)]
+    for shard in shards:
+        require_writable(shard.name, shard.format)
     names = [shard.path.name for shard in shards]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

@@ -17,7 +17,7 @@ import numpy as np
 from focalcal.core.files import atomic_file
 from focalcal.core.ranking import Array
 from focalcal.errors import InputError
-from focalcal.streams.find import format_of
+from focalcal.streams.find import format_of, require_writable
 from focalcal.streams.names import HISTORY, PREFIX
 from focalcal.streams.npy import npy_bytes
 from focalcal.streams.npz import new_member, write_members
@@ -47,6 +47,7 @@ def write_predictions(table: Table, path: str | Path) -> None:
         "safetensors": _write_tensors,
         "parquet": write_parquet,
     }
+    require_writable(path, format_of(path))
     with atomic_output(path) as file:
         writers[format_of(path)](replace(table, name=str(path)), file)
 
