@@ -18,9 +18,9 @@ import torch
 import focalcal as fc
 from focalcal import metrics as m
 from focalcal.core.binning import Bins
+from focalcal.core.sketch import CELLS, cell_of
 from focalcal.errors import InputError
 from focalcal.metrics import streaming as installed
-from focalcal.core.sketch import CELLS, cell_of
 
 TOLERANCE = 1e-12
 # Both bases read rows by the same code: the second one is tried on a part of the grid.

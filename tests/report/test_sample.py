@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from focalcal import metrics
-from focalcal.core.predictions import logits_of
 from focalcal.core.maps import focal_log_probs
+from focalcal.core.predictions import logits_of
 from focalcal.errors import InputError
 from focalcal.report.sample import (
     BUDGET,

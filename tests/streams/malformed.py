@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from focalcal.streams import Columns
+from tests.streams.fuzz import thrift
+from tests.streams.fuzz.of_parquet import footer_of, with_footer
 
 ROWS, CLASSES = 6, 3
 
@@ -92,12 +94,12 @@ def _npz(**arrays: Any) -> bytes:
     return stream.getvalue()
 
 
-def _declared(shape: str, descr: str = "<f4", version: bytes = b"\x01\x00") -> bytes:
-    """An .npy whose header says a shape, with 72 bytes of values."""
+def _declared(shape: str, descr: str = "<f4", version: bytes = b"\x01\x00", count: int = 72) -> bytes:
+    """An .npy whose header says a shape, with so many bytes of values."""
     header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
     length = struct.pack("<H" if version == b"\x01\x00" else "<I", len(header))
-    return b"\x93NUMPY" + version + length + header + bytes(72)
+    return b"\x93NUMPY" + version + length + header + bytes(count)
 
 
 def _paths(make: _Maker) -> None:
@@ -174,11 +176,18 @@ def _values(make: _Maker) -> None:
     make.npz("too_few_weights", "weights must have one entry", logits=logits, labels=labels, weights=np.ones(5))
     make.npz("negative_weight", "not negative", logits=logits, labels=labels, weights=-np.ones(ROWS))
     make.npz("nan_weight", "finite", logits=logits, labels=labels, weights=np.full(ROWS, np.nan))
+    signalling = np.full(ROWS, 0x7F800001, np.uint32).view(np.float32)  # to convert it is a warning of numpy's
+    make.npz("signalling_nan_weight", "finite", logits=logits, labels=labels, weights=signalling)
     make.npz("text_weights", "weights must be numbers", logits=logits, labels=labels, weights=np.array(["1"] * ROWS))
     make.npz("too_few_splits", "split must have one entry", logits=logits, labels=labels, split=np.array(["val"]))
     make.npz("float_split", "split must be a list of strings", logits=logits, labels=labels, split=np.ones(ROWS))
     make.npz("too_few_names", "2 class names for 3", logits=logits, labels=labels, class_names=np.array(["a", "b"]))
     make.npz("names_not_utf8", "not UTF-8", logits=logits, labels=labels, class_names=np.array([b"\xff", b"b", b"c"]))
+    signs = np.array([0x110000, 97, 98], np.uint32).view("<U1")
+    make.npz("names_of_no_characters", "characters that do not exist", logits=logits, labels=labels, class_names=signs)
+    make.npz("half_a_character_for_a_label", "do not exist", logits=logits, labels=np.array(["\ud800"] * ROWS))
+    encoded = {"labels": np.array([b"\xff"] * ROWS), "class_names": np.array(["a", "b", "c"])}
+    make.npz("labels_not_utf8", "not UTF-8", logits=logits, **encoded)
     make.npz("one_dimension", "are of two classes", logits=logits[:, 0], labels=labels)
     make.npz("three_dimensions", "must have shape (rows, classes)", logits=logits[:, :, None], labels=labels)
     make.npz("a_number", "must have shape (rows, classes)", logits=np.float32(1), labels=labels)
@@ -190,6 +199,9 @@ def _values(make: _Maker) -> None:
     make.npz("probs_do_not_sum", "row 3 sum to 1.25", probs=changed(probs, (3, 0), 0.75), labels=labels)
     make.npz("probs_are_logits", "must lie in [0, 1]", probs=logits, labels=labels)
     make.npz("log_probs_above_0", "must not be above 0", log_probs=changed(np.log(probs), (1, 1), 2), labels=labels)
+    make.npz(
+        "log_probs_beyond_exp", "must not be above 0", log_probs=changed(np.log(probs), (1, 1), 1e4), labels=labels
+    )
     make.npz("log_probs_of_plus_infinity", "finite", log_probs=changed(np.log(probs), (1, 1), np.inf), labels=labels)
 
 
@@ -230,6 +242,10 @@ def _archives(make: _Maker) -> None:
     make.zipped("backslash_member", [("a\\logits.npy", logits), ("labels.npy", labels)], "outside of the archive")
     make.zipped("huge_shape", [("logits.npy", _declared("(1000000000000, 1000)")), ("labels.npy", labels)], "declares")
     make.zipped("overflowing_shape", [("logits.npy", _declared("(9223372036854775807, 8)"))], "declares")
+    make.zipped("shape_of_400_digits", [("logits.npy", _declared(f"(1{'0' * 400}, 8)"))], "more than 1,024 EiB")
+    make.zipped("no_bytes_of_a_huge_shape", [("logits.npy", _declared(f"(0, {2**62})", count=0))], "no array has")
+    make.zipped("seventy_dimensions", [("logits.npy", _declared(f"(18, {'1, ' * 70})"))], "no array has")
+    make.zipped("strings_of_no_bytes", [("logits.npy", _declared(f"({10**17},)", "|S0", count=0))], "a plain array")
     make.zipped("negative_shape", [("logits.npy", _declared("(-6, -3)")), ("labels.npy", labels)], "shape (-6, -3)")
     make.zipped("header_of_nonsense", [("logits.npy", _declared("__import__('os')"))], "cannot be read")
     make.zipped("header_too_long", [("logits.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\x7f" + bytes(64))], "npy header of")
@@ -237,8 +253,13 @@ def _archives(make: _Maker) -> None:
     make.zipped("member_is_not_npy", [("logits.npy", b"hello, world, this is text")], "not in npy format")
     make.zipped("cut_member", [("logits.npy", logits[:-8]), ("labels.npy", labels)], "declares")
     make.content("encrypted", ".npz", _flagged(whole), "encrypted")
-    make.content("zip_bomb", ".npz", _inflated(logits, labels), "as no real scores do")
+    make.content("zip_bomb", ".npz", _inflated(logits, labels, 3 << 30), "as no real scores do")
+    lie = _declared(f"({10**7}, 3)")
+    make.content(
+        "deflated_size_lies", ".npz", _inflated(lie, labels, 12 * 10**7 + len(lie) - 72), "declares more bytes"
+    )
     make.content("stored_size_lies", ".npz", _larger(whole), "declares more bytes")
+    make.zipped("same_key_twice", [("logits.npy", logits), ("logits", logits), ("labels.npy", labels)], "two members")
     make.content("duplicate_members", ".npz", _twins(logits, labels), "two members logits.npy")
 
 
@@ -252,15 +273,15 @@ def _flagged(archive: bytes) -> bytes:
     return bytes(data)
 
 
-def _inflated(logits: bytes, labels: bytes) -> bytes:
-    """An archive whose directory says that a small member unpacks to 3 GiB."""
+def _inflated(logits: bytes, labels: bytes, size: int) -> bytes:
+    """An archive whose directory says that a small member unpacks to so many bytes."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("logits.npy", logits)
         file.writestr("labels.npy", labels)
     data = bytearray(stream.getvalue())
     place = data.index(b"PK\x01\x02")
-    data[place + 24 : place + 28] = struct.pack("<I", 3 << 30)
+    data[place + 24 : place + 28] = struct.pack("<I", size)
     return bytes(data)
 
 
@@ -332,7 +353,10 @@ def _text(make: _Maker) -> None:
         "label,logit_1,logit_2\n1,0.5,0.5\n0,0.5,0.5\n",
         "line 3: the label is '0'; it must be one of the classes 1, 2",
     )
+    text("label_beyond_measure", begin + "0,1,2\n" + "x" * 1001 + ",1,2\n", "an entry of 1,001 characters")
+    text("split_beyond_measure", f"split,{begin}{'x' * 1001},0,1,2\n", "an entry of 1,001 characters")
     text("duplicate_columns", "label,logit_0,logit_0\n0,1,2\n", "two columns named logit_0")
+    text("duplicates_without_number", "a," * 100_000 + "b\n", "two columns named a")  # in time that does not explode
     text("same_class_twice", "label,logit_0,logits_0\n0,1,2\n", "of the same class")
     text("two_kinds", "label,logit_0,logit_1,prob_0,prob_1\n0,1,2,0.5,0.5\n", "more than one set of scores")
     text("one_class", "label,logit_0\n0,1\n", "at least two classes")
@@ -346,6 +370,7 @@ def _text(make: _Maker) -> None:
     text("missing_prefix", begin + "0,1,2\n", "none whose name begins with it", scores="score_")
     text("is_parquet", b"PAR1" + bytes(20), "looks like parquet")
     text("probs_rounded", "label,prob_0,prob_1\n0,0.33,0.66\n", "save more digits")
+    make.content("tsv_with_an_open_quote", ".tsv", begin.replace(",", "\t") + '0\t"1"x\t2\n', "expected after")
     make.content("tsv_with_commas", ".tsv", begin + "0,1,2\n", "no columns logit_*")
 
 
@@ -391,6 +416,23 @@ def _tensors(make: _Maker) -> None:
     tensors("names_are_not_json", file(wrong, data), "not JSON")
     wrong = {**header, "__metadata__": {"class_names": "{}"}}
     tensors("names_are_not_a_list", file(wrong, data), "JSON list of strings")
+    wrong = {**header, "__metadata__": {"class_names": '["a", "b", "\\ud800"]'}}
+    tensors("half_a_character_among_names", file(wrong, data), "JSON list of strings")
+    wrong = {**header, "__metadata__": {"history_gamma": f"[1{'0' * 400}]"}}
+    tensors("history_names_beyond_floats", file(wrong, data), "list of lists of numbers")
+    wrong = {**header, "\udfff": {"dtype": "F32", "shape": [0], "data_offsets": [end, end]}}
+    tensors("half_a_character_for_a_key", file(wrong, data), "is not text")
+    wrong = {**header, "labels": {**header["labels"], "shape": [1] * 70 + [ROWS]}}
+    tensors("seventy_dimensions", file(wrong, data), "no array has")
+    wrong = {**header, "labels": {**header["labels"], "data_offsets": [middle, 10**4000]}}
+    tensors("offset_of_4000_digits", file(wrong, data), "000,00... bytes")
+    split = {"dtype": "F8_E4M3", "shape": [ROWS], "data_offsets": [end, end + ROWS]}
+    wrong = {**header, "split": split, "__metadata__": {"split_names": '["a"]'}}
+    tensors("split_of_floats", file(wrong, data + bytes(ROWS)), "must hold numbers from 0 to 0")
+    wide = {"dtype": "U8", "shape": [2**60, 0], "data_offsets": [end, end]}
+    tensors("split_of_a_huge_shape", file({**wrong, "split": wide}, data), "split must be a list of strings")
+    wrong = {**header, "split": {**split, "dtype": "U8"}, "__metadata__": {"split_names": json.dumps(["x" * 1001])}}
+    tensors("split_beyond_measure", file(wrong, data + bytes(ROWS)), "an entry of 1,001 characters")
     odd = {**header, "logits": {"dtype": "F8_E4M3", "shape": [middle], "data_offsets": [0, middle]}}
     tensors("scores_of_8_bits", file(odd, data), "must be floating point")
 
@@ -427,8 +469,26 @@ def _parquet(make: _Maker) -> None:
     stream = io.BytesIO()
     pq.write_table(pa.table({"logits": logits, "label": labels}), stream)
     whole = stream.getvalue()
+    make.content("parquet_rows_lie", ".parquet", _counted(whole, 7, 6), "7 rows, and 6 in its row groups")
+    make.content("parquet_row_group_lies", ".parquet", _counted(whole, 7, 7), "damaged Parquet file")
+    make.content("parquet_row_group_is_negative", ".parquet", _counted(whole, -1, -1), "damaged Parquet file")
+    parquet("split_beyond_measure", "an entry of 1,001 characters", logits=logits, label=labels, split=["x" * 1001] * 6)
+    parquet("control_sign_in_a_name", "nulls", **{"logit_\x1b": [1.0, None], "logit_b": [1.0, 2.0]}, label=[0, 1])
     make.content("parquet_cut", ".parquet", whole[:-20], "damaged Parquet file")
     make.content("parquet_overwritten", ".parquet", whole[:4] + bytes(60) + whole[64:], "damaged Parquet file")
     make.content("parquet_empty", ".parquet", b"", "not a Parquet file")
     make.content("parquet_is_text", ".parquet", "label,logit_0\n", "not a Parquet file")
     make.content("parquet_is_npz", ".parquet", _npz(**good()), "looks like npz")
+    stream = io.BytesIO()
+    twins = pa.Table.from_arrays([pa.array(logits), pa.array(labels), pa.array(labels)], ["logits", "label", "label"])
+    with pa.ipc.new_file(stream, twins.schema) as writer:
+        writer.write_table(twins)
+    make.content("arrow_duplicate_columns", ".arrow", stream.getvalue(), "two columns named label")
+
+
+def _counted(parquet: bytes, rows: int, rows_of_group: int) -> bytes:
+    """A file of one row group whose metadata say other numbers of rows."""
+    tree, start = footer_of(parquet)
+    thrift.change(tree, 3, rows)
+    thrift.change(thrift.field(tree, 4).values[0], 3, rows_of_group)
+    return with_footer(parquet[:start], thrift.encoded(tree))

@@ -195,7 +195,7 @@ def _class_names(file: ArrayFile, columns: Columns) -> tuple[str, ...] | None:
 
 def _named_strings(file: ArrayFile, part: str, values: Array | None) -> Array | None:
     """A column of strings, which safetensors keeps as numbers with `{part}_names` among the metadata."""
-    if values is not None and f"{part}_names" in file.metadata:
+    if values is not None and values.ndim == 1 and f"{part}_names" in file.metadata:
         values = _named(file.name, values, strings_of(file.name, f"{part}_names", file.metadata) or ())
     return _strings(file.name, part, values)
 

@@ -40,7 +40,9 @@ class ArrowRows:
         columns = [self.column(batch, name) for name in self.scores.names]
         if self.scores.single:
             return self._lists(columns[0], self.scores.names[0])
-        return np.stack([self._floats(each, name) for each, name in zip(columns, self.scores.names, strict=True)], 1)
+        numbers = [self._floats(each, name) for each, name in zip(columns, self.scores.names, strict=True)]
+        with np.errstate(invalid="ignore"):  # NaNs are refused later
+            return np.stack(numbers, 1)
 
     def column(self, batch: Any, name: str) -> Any:
         """A column of a batch without nulls; a dictionary or an extension type is taken off."""

@@ -165,7 +165,8 @@ def _checked_weights(table: Table, weights: Array) -> Array:
     if weights.dtype.kind not in "fiu":
         raise InputError(f"{table.name}: weights must be numbers; got {weights.dtype}. Save them as float64.")
     _require_rows(table, "weights", weights)
-    weights = weights.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        weights = weights.astype(np.float64)
     bad = ~np.isfinite(weights) | (weights < 0)
     if bad.any():
         row = int(bad.argmax())

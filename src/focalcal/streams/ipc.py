@@ -8,7 +8,7 @@ from typing import Any
 
 from focalcal.errors import InputError
 from focalcal.streams.arrow import ArrowRows, Wanted, metadata_of, pyarrow, sliced, tables_of, told_as_damage
-from focalcal.streams.names import find_score_columns
+from focalcal.streams.names import find_score_columns, require_once
 from focalcal.streams.source import Source
 from focalcal.streams.table import Columns, Table
 
@@ -20,6 +20,7 @@ def ipc_tables(
 ) -> Iterator[Table]:
     """The rows of an Arrow file in tables of bounded size, unchecked but for nulls and types."""
     with _opened(source) as (schema, batches):
+        require_once(source.name, schema.names)
         rows = ArrowRows(source.name, find_score_columns(source.name, schema.names, columns))
         wanted = Wanted.of(source.name, schema.names, columns, by, constants or {})
         yield from tables_of(rows, sliced(rows, batches), wanted, metadata_of(schema))

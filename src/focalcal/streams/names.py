@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from focalcal.core.predictions import KINDS, Kind
-from focalcal.errors import InputError
+from focalcal.errors import FileFormatError, InputError
 from focalcal.streams.table import Columns
 
 PARTS = {
@@ -87,6 +88,13 @@ def is_text(text: str) -> bool:
     (True, False)
     """
     return not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
+def require_once(name: str, there: Sequence[str]) -> None:
+    """Refuse columns of the same name: it would be unclear which one counts."""
+    twice = sorted(each for each, count in Counter(there).items() if count > 1)
+    if twice:
+        raise FileFormatError(f"{name}: has two columns named {listed(twice)}. Give each its own name.")
 
 
 def find_part(name: str, part: str, there: Sequence[str], wanted: str | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -27,11 +28,12 @@ class Archive:
     def __init__(self, name: str, zipped: zipfile.ZipFile, size: int) -> None:
         self.name, self.zipped = name, zipped
         self.members = {_checked(name, member, size): member for member in zipped.infolist()}
-        if len(self.members) < len(zipped.infolist()):
-            names = [member.filename for member in zipped.infolist()]
-            twice = next(each for each in names if names.count(each) > 1)
+        # For numpy, a member `logits` is an array of that name too.
+        names = Counter(member.filename.removesuffix(".npy") for member in zipped.infolist())
+        twice, count = names.most_common(1)[0] if names else ("", 0)
+        if count > 1:
             raise FileFormatError(
-                f"{name}: has two members {shown(twice)}, so it is unclear which counts. Save it again."
+                f"{name}: has two members {shown(twice)}.npy, so it is unclear which counts. Save it again."
             )
 
     def file(self) -> ArrayFile:

@@ -17,7 +17,7 @@ from focalcal.streams.arrays import history_of
 from focalcal.streams.arrow import ArrowRows, Wanted, metadata_of, pyarrow, tables_of, told_as_damage
 from focalcal.streams.check import joined
 from focalcal.streams.limits import BATCH_VALUES, require_memory, require_no_bomb, rows_per_batch
-from focalcal.streams.names import HISTORY, find_score_columns, listed
+from focalcal.streams.names import HISTORY, find_score_columns, require_once
 from focalcal.streams.source import Source
 from focalcal.streams.table import Columns, Table
 
@@ -92,9 +92,7 @@ def open_parquet(source: Source, columns: Columns) -> Iterator[ParquetFile]:
         with told_as_damage(source.name):
             names = file.schema_arrow.names
             _require_counts(file.metadata)
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise FileFormatError(f"{source.name}: has two columns named {listed(twice)}. Give each its own name.")
+        require_once(source.name, names)
         yield ParquetFile(source.name, find_score_columns(source.name, names, columns), file)
 
 

@@ -19,7 +19,7 @@ from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
 from focalcal.streams.check import check_scores
 from focalcal.streams.limits import require_memory, require_short, rows_per_batch
-from focalcal.streams.names import ScoreColumns, find_group, find_part, find_score_columns, listed, shown
+from focalcal.streams.names import ScoreColumns, find_group, find_part, find_score_columns, listed, require_once, shown
 from focalcal.streams.source import Source, format_by_bytes
 from focalcal.streams.table import Columns, Table
 
@@ -60,7 +60,8 @@ class TextFile:
     @property
     def places(self) -> list[int]:
         """The places of the score columns."""
-        return [self.header.index(name) for name in self.scores.names]
+        place = {name: k for k, name in enumerate(self.header)}
+        return [place[name] for name in self.scores.names]
 
     def blocks(self) -> Iterator[Block]:
         """The rows, a bounded number at a time; empty lines are left out."""
@@ -181,9 +182,7 @@ def _require_header(source: Source, header: list[str]) -> None:
             f"{source.name}: has no header line: line 1 holds only numbers. "
             "Begin with one such as label,logit_0,logit_1."
         )
-    twice = sorted({name for name in header if header.count(name) > 1}) if len(set(header)) < len(header) else []
-    if twice:
-        raise FileFormatError(f"{source.name}: has two columns named {listed(twice)}. Give each its own name.")
+    require_once(source.name, header)
 
 
 def _undecodable_line(source: Source) -> int:
