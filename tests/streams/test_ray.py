@@ -80,8 +80,8 @@ def test_fits_give_what_they_give_here(cluster, shards, make):
     there = make().fit(PredictionStream(shards), engine="ray")
     if isinstance(here, fc.HistogramBinning):  # here the rows were kept, there a histogram stands for them
         assert np.abs(here.predict_probs(LOGITS) - there.predict_probs(LOGITS)).mean() < 1e-3
-        here = make().fit(PredictionStream(shards, memory=1 << 20))
-        there = make().fit(PredictionStream(shards, memory=1 << 20), engine="ray")
+        here = make().fit(PredictionStream(shards, memory=1000))
+        there = make().fit(PredictionStream(shards, memory=1000), engine="ray")
     for one, other in zip(here.buffers(), there.buffers(), strict=True):
         assert np.allclose(one, other, rtol=1e-9, atol=1e-9)
     assert there.report_.num_rows == 3000
