@@ -152,4 +152,4 @@ def test_numbers_are_means_over_seeds_in_percent():
     assert found.mean("ce", "ece_ew") == pytest.approx(15.0)
     assert found.mean("ce", "nll") == pytest.approx(0.15)
     assert found.drop == 2  # the first record after the learning rate dropped at epoch 20
-    assert list(found.gammas) == [0.0, 1.0, 2.0, 3.0, 5.0, 7.0]
+    assert list(found.gammas) == [0.0, 1.0, 2.0, 3.0, 3.5, 5.0, 7.0]

@@ -14,7 +14,7 @@ from focalcal.calibrators import load_calibrator
 from focalcal.errors import FileFormatError, InputError
 from focalcal.integrations.lightning import read_monitor
 from focalcal.lab.catalog import find_recipe
-from focalcal.lab.evidence.collect import Plan, collect
+from focalcal.lab.evidence.collect import Plan, _one_recipe, collect
 from focalcal.lab.evidence.dynamics import dynamics
 from focalcal.lab.evidence.files import Evidence, RunEvidence, file_name, read_evidence, write_evidence
 from focalcal.lab.evidence.measure import Answers, Calibrated, measure_human
@@ -167,6 +167,16 @@ def test_runs_of_two_recipes_are_refused(runs, tmp_path):
     (tmp_path / "first").symlink_to(runs / "ce")
     with pytest.raises(InputError, match="another recipe than the others"):
         collect_below(tmp_path)
+
+
+def test_of_several_versions_the_one_that_trains_every_run_alike_is_taken(tmp_path):
+    before = find_recipe("cpu/digits").model_copy(update={"name": "own/digits"})
+    changed = before.methods["fl-3"].model_copy(update={"loss": "fl-5"})
+    after = before.model_copy(update={"methods": before.methods | {"fl-3": changed}})
+    places = [start(tmp_path / "ce", "ce", recipe=before), start(tmp_path / "fl-3", "fl-3", recipe=after)]
+    assert _one_recipe(places).methods["fl-3"].loss == "fl-5"
+    with pytest.raises(InputError, match="another recipe than the others"):
+        _one_recipe([*places, start(tmp_path / "old", "fl-3", recipe=before)])
 
 
 def collect_below(folder):

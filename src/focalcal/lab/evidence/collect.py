@@ -23,7 +23,7 @@ from focalcal.lab.catalog import catalog
 from focalcal.lab.evidence.dynamics import dynamics
 from focalcal.lab.evidence.files import Evidence, RunEvidence
 from focalcal.lab.evidence.measure import NUM_RESAMPLES, Answers, Calibrated, measure_human, measure_phases
-from focalcal.lab.folder import RunFolder
+from focalcal.lab.folder import RunFolder, Settings
 from focalcal.lab.measure import Rows, measure_all
 from focalcal.lab.recipe import Recipe
 from focalcal.lab.results import Measured, RunResult
@@ -72,20 +72,26 @@ def collect(folder: str | Path, plan: Plan | None = None, *, progress: Progress 
 
 
 def _one_recipe(places: Sequence[RunFolder]) -> Recipe:
-    """The recipe of all runs; of several versions that agree about every run, the one with the most methods."""
+    """The recipe by which all runs were trained: as it ships, or else one of the versions that lie beside the runs."""
     found = [place.read() for place in places]
-    recipe = max((recipe for recipe, _ in found), key=lambda each: len(each.methods))
-    for place, (_, settings) in zip(places, found, strict=True):
-        if recipe.digest(settings.method) != settings.digest:
-            raise InputError(f"{place.path}: is a run of another recipe than the others. Collect them one by one.")
-    shipped, methods = catalog().get(recipe.name), {settings.method for _, settings in found}
-    return shipped if shipped is not None and _train_alike(shipped, recipe, methods) else recipe
+    versions = sorted((recipe for recipe, _ in found), key=lambda each: -len(each.methods))
+    shipped = catalog().get(versions[0].name)
+    for recipe in [*([] if shipped is None else [shipped]), *versions]:
+        if all(_trains_as(recipe, own, settings) for own, settings in found):
+            return recipe
+    odd = next(
+        place
+        for place, (own, settings) in zip(places, found, strict=True)
+        if not _trains_as(versions[0], own, settings)
+    )
+    raise InputError(f"{odd.path}: is a run of another recipe than the others. Collect them one by one.")
 
 
-def _train_alike(one: Recipe, other: Recipe, methods: Iterable[str]) -> bool:
-    """Whether two recipes train these methods in the same way, however they are measured."""
-    other = other.model_copy(update={"measurement": one.measurement})
-    return all(name in one.methods and one.digest(name) == other.digest(name) for name in methods)
+def _trains_as(recipe: Recipe, own: Recipe, settings: Settings) -> bool:
+    """Whether `recipe` trains as the run of these settings was trained by its `own`, however it is measured."""
+    if settings.method not in recipe.methods:
+        return False
+    return recipe.model_copy(update={"measurement": own.measurement}).digest(settings.method) == settings.digest
 
 
 def _in_order(runs: Sequence[RunEvidence], recipe: Recipe) -> list[RunEvidence]:
