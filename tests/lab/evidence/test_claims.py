@@ -139,7 +139,7 @@ def test_temperatures_of_cross_entropy():
 def test_a_temperature_that_undoes_the_map_is_seen():
     from focalcal.core.temperature import nearest_temperature
 
-    fits = {"ce": 2.0} | {f"fl-{gamma}": 2.0 * nearest_temperature(gamma, 10) for gamma in (1, 2, 3, 5, 7)}
+    fits = {"ce": 2.0} | {f"fl-{gamma}": 2.0 * nearest_temperature(gamma, 10) for gamma in (1, 2, 3, 3.5, 5, 7)}
     assert verdict("komisarenko2024.sec4.compensation", fits=fits) == "seen here"
     assert (
         verdict("komisarenko2024.sec4.compensation", fits={"ce": 2.0} | dict.fromkeys(fits.keys() - {"ce"}, 2.0))
