@@ -78,6 +78,30 @@ def parquets(tmp_path):
 # ------------------------------------------------------------------------------------------------------- the same rows
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "npz"])
+def test_logits_of_half_precision_give_what_they_give_as_float32(tmp_path, suffix):
+    half = Table("half", LOGITS.astype(np.float16), "logits", LABELS)
+    write(half, tmp_path / f"half.{suffix}")
+    stream, wide = PredictionStream(tmp_path / f"half.{suffix}"), half.scores.astype(np.float32)
+    same_numbers(fc.evaluate(stream), fc.evaluate(wide, LABELS))
+    temperature = fc.TemperatureScaling().fit(wide, LABELS).temperature_
+    assert fc.TemperatureScaling().fit(stream).temperature_ == pytest.approx(temperature, rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_score_that_is_not_finite_is_found_in_every_precision(tmp_path, dtype, value):
+    logits = np.full((1200, 6), np.finfo(dtype).max, dtype=dtype)  # their sum overflows, and all of them are fine
+    write(Table("part", logits, "logits", LABELS), tmp_path / "part.parquet")
+    logits[1150, 2] = value
+    assert fc.evaluate(PredictionStream(tmp_path / "part.parquet")).n == 1200
+    write(Table("part", logits, "logits", LABELS), tmp_path / "part.parquet")
+    with pytest.raises(
+        InputError, match=rf"part.parquet: every score must be finite; got {value} in row 1150, class 2"
+    ):
+        fc.evaluate(PredictionStream(tmp_path / "part.parquet"))
+
+
 def test_evaluate_of_shards_is_that_of_the_arrays(shards):
     streamed = fc.evaluate(PredictionStream(shards))
     same_numbers(

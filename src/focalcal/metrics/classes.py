@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.binning import Bins, Scheme, bin_ranked, equal_width_edges
+from focalcal.core.binning import Bins, Scheme, bin_of, bin_ranked, equal_width_edges
 from focalcal.core.focal import wide_dtype
 from focalcal.core.inputs import require
 from focalcal.core.predictions import Predictions
@@ -42,7 +42,7 @@ class ClassBinSums:
 
     def add(self, probs: Tensor, labels: Tensor, weight: Tensor | None) -> None:
         """Take in rows (n, K) of probabilities with labels (n,) and perhaps weights (n,)."""
-        num_bins, inner = self.sums.shape[2], self.edges[1:-1].to(probs.device, probs.dtype)
+        num_bins = self.sums.shape[2]
         wide = wide_dtype(probs.device)
         near = None if weight is None else weight.to(probs.device, wide)
         whole = weight is None or whole_numbers(weight.numpy())
@@ -52,13 +52,16 @@ class ClassBinSums:
         self.whole[2] += (probs.sum(0, dtype=wide) if near is None else near @ probs.to(wide)).cpu()
         above = _places(probs, float(self.edges[1].to(probs.dtype)))
         values = probs.reshape(-1)[above]
-        place = (above % self.num_classes) * num_bins + torch.bucketize(values, inner)
+        place = (above % self.num_classes).cpu() * num_bins + self._bin_of(values)
         share = None if near is None else near[above // self.num_classes]
         weighted = values.to(wide) if share is None else values * share
         for total, column in zip(self.sums, (share if whole else None, share, weighted), strict=False):
-            _tally(total, place.cpu(), None if column is None else column.cpu())
-        of_label = torch.bucketize(probs.gather(1, labels.unsqueeze(1)).squeeze(1), inner)
-        _tally(self.sums[3], (labels * num_bins + of_label).cpu(), weight)
+            _tally(total, place, None if column is None else column.cpu())
+        of_label = self._bin_of(probs.gather(1, labels.unsqueeze(1)).squeeze(1))
+        _tally(self.sums[3], labels.cpu() * num_bins + of_label, weight)
+
+    def _bin_of(self, probs: Tensor) -> Tensor:
+        return torch.from_numpy(bin_of(probs.cpu().numpy(), self.edges.numpy()))
 
     def merge(self, other: ClassBinSums) -> ClassBinSums:
         """The sums over both sets of rows."""

@@ -18,17 +18,21 @@ from focalcal.streams.table import Table
 Where = Callable[[int], str]
 
 
-def checked(table: Table, *, need_labels: bool) -> Table:
-    """The table with scores in float32 or float64, labels in int64 and weights in float64, all as they must be."""
+def checked(table: Table, *, need_labels: bool, before: int = 0, keep_half: bool = False) -> Table:
+    """The table with scores in float32 or float64, labels in int64 and weights in float64, all as they must be.
+
+    `before` rows of the file came before these. With `keep_half`, logits of half precision stay as they are, for who
+    widens them in the cache.
+    """
     name = table.name
     check_shape(name, table.scores.shape)
     if need_labels and table.labels is None:
         if name.endswith(".npy"):
             raise InputError(f"{name}: has no labels beside it. Name their file with --labels LABELS.npy.")
         raise InputError(f"{name}: has no labels; looked for labels and label. Name them with --labels KEY.")
-    labels = None if table.labels is None else _checked_labels(table, table.labels)
-    scores = check_scores(name, table.scores, table.kind, lambda row: f"row {row}")
-    weights = None if table.weights is None else _checked_weights(table, table.weights)
+    labels = None if table.labels is None else _checked_labels(table, table.labels, before)
+    scores = check_scores(name, table.scores, table.kind, lambda row: f"row {before + row}", keep_half=keep_half)
+    weights = None if table.weights is None else _checked_weights(table, table.weights, before)
     if table.split is not None:
         _require_rows(table, "split", table.split)
     names = table.class_names
@@ -50,16 +54,15 @@ def check_shape(name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def check_scores(name: str, scores: Array, kind: Kind, where: Where) -> Array:
+def check_scores(name: str, scores: Array, kind: Kind, where: Where, *, keep_half: bool = False) -> Array:
     """Scores in float32 or float64, of which every value can be what its kind says; `where` names a row."""
     tolerance = max(SUM_TOLERANCE, 4 * float(np.finfo(scores.dtype).eps))
     half = scores.dtype.itemsize < 4
-    scores = widened(scores) if half else scores
+    if half and not (keep_half and kind == "logits"):
+        scores = widened(scores)
     check_shape(name, scores.shape)
     rows = scores.reshape(len(scores), -1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        whole = bool(np.isfinite(rows.sum()))
-    if not whole:  # a sum may overflow, and the logarithm of 0 is welcome
+    if not _surely_finite(rows):
         bad = np.isnan(rows) | (np.isposinf(rows) if kind == "log_probs" else np.isinf(rows))
         if bad.any():
             row, column = np.argwhere(bad)[0]
@@ -68,6 +71,14 @@ def check_scores(name: str, scores: Array, kind: Kind, where: Where) -> Array:
                 "Find out which input made the model overflow, or drop those rows."
             )
     return scores if kind == "logits" else _checked_probs(name, scores, kind, where, tolerance, half)
+
+
+def _surely_finite(rows: Array) -> bool:
+    """Whether all values are finite; a sum may overflow though they are, and the logarithm of 0 is welcome."""
+    if rows.dtype == np.float16:  # numpy would add these up one by one: look at the bits of the exponent
+        return bool((rows.view(np.uint16) & 0x7FFF).max() < 0x7C00)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(rows.sum()))
 
 
 def widened(scores: Array) -> Array:
@@ -110,7 +121,7 @@ def _require_rows(table: Table, part: str, values: Array) -> None:
         )
 
 
-def _checked_labels(table: Table, labels: Array) -> Array:
+def _checked_labels(table: Table, labels: Array, before: int) -> Array:
     name = table.name
     if labels.dtype.kind in "US":
         labels = _by_name(table, labels)
@@ -125,7 +136,7 @@ def _checked_labels(table: Table, labels: Array) -> Array:
         row = int(bad.argmax())
         binary = " Scores of shape (rows,) are of two classes." if table.scores.ndim == 1 else ""
         raise InputError(
-            f"{name}: labels must lie in 0..{table.num_classes - 1}; got {labels[row]} in row {row}.{binary} "
+            f"{name}: labels must lie in 0..{table.num_classes - 1}; got {labels[row]} in row {before + row}.{binary} "
             "Check that they count from 0 and that there is a score for each class."
         )
     return labels.astype(np.int64)
@@ -161,7 +172,7 @@ def look_up(name: str, labels: Array, class_names: tuple[str, ...]) -> Array:
     return np.asarray(codes[inverse.reshape(labels.shape)])
 
 
-def _checked_weights(table: Table, weights: Array) -> Array:
+def _checked_weights(table: Table, weights: Array, before: int) -> Array:
     if weights.dtype.kind not in "fiu":
         raise InputError(f"{table.name}: weights must be numbers; got {weights.dtype}. Save them as float64.")
     _require_rows(table, "weights", weights)
@@ -171,7 +182,7 @@ def _checked_weights(table: Table, weights: Array) -> Array:
     if bad.any():
         row = int(bad.argmax())
         raise InputError(
-            f"{table.name}: weights must be finite and not negative; got {weights[row]:g} in row {row}. "
+            f"{table.name}: weights must be finite and not negative; got {weights[row]:g} in row {before + row}. "
             "Give rows that do not count the weight 0."
         )
     return weights

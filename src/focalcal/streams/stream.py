@@ -42,10 +42,12 @@ class Reading:
 
     def batches(self, part: Part, by: str | None) -> Iterator[Batch]:
         """The rows of a part, checked; an error names the part."""
+        before = 0
         for table in part.tables(self.columns, by):
             if not table.num_rows:
                 continue
-            fine = chosen(checked(table, need_labels=True), self.split)
+            fine = chosen(checked(table, need_labels=True, before=before, keep_half=True), self.split)
+            before += table.num_rows
             require_agreement(self.like, fine)
             if fine.num_rows:
                 assert fine.labels is not None
