@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from focalcal import metrics as m
 from focalcal.calibrators import EnsembleTemperatureScaling, TemperatureScaling
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.ensemble import _CORNERS, _error_products, _least_quadratic, _nll_of_mixture
 from tests.calibrators.cases import close, draw, softmax
 
@@ -29,7 +29,7 @@ def measure(criterion, probs, labels):
 
 
 def read_once(logits, labels, weight=None):
-    data = FitData.of_arrays(logits, labels, "logits", weight)
+    data = data_of_arrays(logits, labels, "logits", weight)
     assert data.count()  # the total weight is known from here on
     return data
 

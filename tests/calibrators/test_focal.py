@@ -59,7 +59,7 @@ def test_the_continuous_search_ends_at_a_stationary_point_below_every_grid_point
     assert found.report_.after <= grid.report_.after + 1e-13
     assert found.report_.converged
     if not found.report_.at_boundary:
-        data = fc.calibrators.data.FitData.of_arrays(logits, labels, "logits", None)
+        data = fc.calibrators.data.data_of_arrays(logits, labels, "logits", None)
         here = fc.calibrators.newton.criterion_derivatives(
             data, found.criterion, found.gamma_, -np.log(found.temperature_)
         )
@@ -74,7 +74,7 @@ def test_the_line_passes_through_the_optima_of_gamma_zero_and_one():
     ends = {}
     for gamma in (0.0, 1.0):
         mapped = fc.FocalTemperatureScaling("nll", "full", gammas=[gamma], grid=grid)
-        data = fc.calibrators.data.FitData.of_arrays(logits, labels, "logits", None)
+        data = fc.calibrators.data.data_of_arrays(logits, labels, "logits", None)
         ends[gamma] = fc.calibrators.search.search_grid(data, mapped.criterion, [gamma], grid).temperature
     expected = ends[0.0] + (ends[1.0] - ends[0.0]) * line.gamma_
     assert line.temperature_ == pytest.approx(expected, abs=1e-9)

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 import focalcal.calibrators.linear as linear
 from focalcal.calibrators import DirichletCalibration, MatrixScaling, VectorScaling
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.linear import _MatrixCoordinates, _Objective, _VectorCoordinates
 from focalcal.calibrators.moments import Moments
 from tests.calibrators.cases import close, draw, softmax
@@ -122,7 +122,7 @@ def test_a_strong_penalty_leaves_the_diagonal(strength):
 def objective_of(kind, classes=3, rows=40):
     logits, labels = draw(rows, classes)
     weight = np.random.default_rng(0).random(rows)
-    data = FitData.of_arrays(logits, labels, "logits", weight)
+    data = data_of_arrays(logits, labels, "logits", weight)
     moments = Moments(full=kind != "vector")
     for block in data.reduce(list, operator.add):
         moments.add(block.logits, block.weight, 1e-16)

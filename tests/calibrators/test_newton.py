@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.newton import Derivatives, criterion_derivatives, minimize
 
 CRITERIA = [Criterion("nll"), Criterion("brier"), Criterion("focal", 2.0), Criterion("focal", 0.5)]
@@ -40,7 +40,7 @@ def exact_value(row, label, gamma, log_inverse, criterion):
 @pytest.mark.parametrize("row", [[1.0, 0.2, -0.5], [9.0, -9.0, 2.0], [0.3, 0.3]])
 def test_derivatives_equal_those_of_sixty_digits(criterion, point, row):
     logits, labels = torch.tensor([row, row], dtype=torch.float64), [0, len(row) - 1]
-    got = criterion_derivatives(FitData.of_arrays(logits, labels, "logits", None), criterion, *point)
+    got = criterion_derivatives(data_of_arrays(logits, labels, "logits", None), criterion, *point)
     with mpmath.workdps(60):
 
         def mean(gamma, log_inverse):
@@ -57,7 +57,7 @@ def test_derivatives_equal_those_of_sixty_digits(criterion, point, row):
 
 def test_derivatives_are_finite_where_probabilities_underflow():
     logits = torch.tensor([[1e4, 0.0, -1e4], [0.0, 0.0, 0.0], [-1e4, 5e3, 5e3]], dtype=torch.float64)
-    data = FitData.of_arrays(logits, [2, 1, 0], "logits", None)
+    data = data_of_arrays(logits, [2, 1, 0], "logits", None)
     for criterion in CRITERIA:
         for gamma in (-0.9, 0.0, 20.0):
             got = criterion_derivatives(data, criterion, gamma, 2.0)

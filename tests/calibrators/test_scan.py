@@ -11,7 +11,7 @@ import torch
 import focalcal as fc
 from focalcal.calibrators import scan
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.scan import focal_temperature_map, scan_grid, scan_lines
 
 GAMMAS = (-0.9, -0.5, 0.0, 0.05, 1.0, 5.0, 20.0)
@@ -29,7 +29,7 @@ def planted(num, classes, temperature=1.7, seed=0):
 
 
 def data_of(logits, labels, weight=None):
-    return FitData.of_arrays(logits, labels, "logits", weight)
+    return data_of_arrays(logits, labels, "logits", weight)
 
 
 def direct(logits, labels, gamma, temperature, criterion):

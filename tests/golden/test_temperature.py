@@ -73,7 +73,7 @@ def test_focal_temperature_scaling_gives_the_references_temperature_at_every_gam
         gamma = float(name.removeprefix("gamma="))
         scaled = fc.calibrators.search.search_grid
         for criterion, key in (("nll", "temperature_by_nll"), ("ada_ece", "temperature_by_adaptive_ece")):
-            data = fc.calibrators.data.FitData.of_arrays(logits, labels, "logits", None)
+            data = fc.calibrators.data.data_of_arrays(logits, labels, "logits", None)
             best = scaled(data, fc.calibrators.criteria.Criterion(criterion), [gamma], KOMISARENKO_REFERENCE)
             close = entry["value"][key]
             if criterion == "nll":

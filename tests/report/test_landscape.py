@@ -7,7 +7,7 @@ import pytest
 
 from focalcal.calibrators import FocalTemperatureScaling, TemperatureScaling
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.scan import focal_temperature_map
 from focalcal.errors import InputError
 from focalcal.report.landscape import CRITERIA, landscape, landscapes
@@ -16,7 +16,7 @@ from tests.report.cases import sharp_table
 
 
 def criterion_at(table: Table, criterion: str, gamma: float, temperature: float) -> float:
-    data = FitData.of_arrays(table.scores, table.labels, table.kind, table.weights)
+    data = data_of_arrays(table.scores, table.labels, table.kind, table.weights)
     return Criterion(criterion).of(data, focal_temperature_map(gamma, temperature))
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import FitData, data_of_arrays, data_of_stream
 from focalcal.core.focal import wide_dtype
 from focalcal.core.inputs import ArrayLike, from_numpy, require, to_float_tensor
 from focalcal.core.predictions import Kind, Predictions, logits_of
@@ -148,11 +148,11 @@ class Calibrator(nn.Module, ABC):
         if isinstance(logits, Stream):
             own = labels is None and sample_weight is None
             require(own, "labels", "must be left out with a stream, which brings its own", "labels or weights")
-            return self._fit_to(FitData.of_stream(logits.on(engine)))
+            return self._fit_to(data_of_stream(logits.on(engine)))
         require(engine is None, "engine", "is for streams; arrays are read where they are", repr(engine))
         require(labels is not None, "labels", "must be given with logits", "none")
         assert labels is not None
-        return self._fit_to(FitData.of_arrays(logits, labels, kind, sample_weight))
+        return self._fit_to(data_of_arrays(logits, labels, kind, sample_weight))
 
     def _fit_to(self, data: FitData) -> Self:
         with torch.inference_mode(False), torch.no_grad():  # autograd may meet the fitted values later
@@ -315,4 +315,4 @@ class StreamFitted(Calibrator):
         `batches_factory` is a function; each call gives an iterable of batches (logits, labels) or (logits, labels,
         sample_weight), always the same ones.
         """
-        return self._fit_to(FitData.of_stream(Batches(batches_factory, kind)))
+        return self._fit_to(data_of_stream(Batches(batches_factory, kind)))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.focal import FocalTemperatureScaling
 from focalcal.calibrators.search import plain_search
 from focalcal.core.inputs import require
@@ -125,7 +125,7 @@ def _landscape(
 
 
 def _best_temperature(table: Table, criterion: str, num_bins: int) -> float:
-    data = FitData.of_arrays(table.scores, labels_of(table), table.kind, table.weights)
+    data = data_of_arrays(table.scores, labels_of(table), table.kind, table.weights)
     return plain_search(data, Criterion(criterion, num_bins=num_bins), TEMPERATURE_BOUNDS).temperature
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from focalcal.calibrators import Calibrator, FocalCalibration
 from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.search import GRIDS, search_grid
 from focalcal.core.temperature import suggest_gamma
 from focalcal.errors import InputError
@@ -171,7 +171,7 @@ def _extra(method: str, val: Rows) -> dict[str, Any]:
 
 
 def _best_temperatures(val: Rows) -> Iterator[list[float]]:
-    data = FitData.of_arrays(val.logits, val.labels, "logits", None)
+    data = data_of_arrays(val.logits, val.labels, "logits", None)
     for gamma in LINE_GAMMAS:
         best = search_grid(data, Criterion("ada_ece"), [gamma], GRIDS["mukhoti2020"], refine=True)
         yield [gamma, best.temperature]
