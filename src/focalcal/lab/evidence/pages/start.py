@@ -109,14 +109,14 @@ def _retrain(evidence: All) -> str:
     ranks = _ranks(_LOSSES, ([_mean(each, name, "pre", "ece_em") for name in _LOSSES] for each in found))
     first, second = sorted(ranks, key=ranks.__getitem__)[:2]
     gain = [(_mean(each, "ce", "pre", "ece_em"), _mean(each, first, "pre", "ece_em")) for each in found]
-    cost = max(_mean(each, first, "pre", "error") - _mean(each, "ce", "pre", "error") for each in found)
+    cost = [_mean(each, first, "pre", "error") - _mean(each, "ce", "pre", "error") for each in found]
     numbers = ", ".join(f"{before:.1f} to {after:.1f}" for before, after in gain)
     return (
         f"**You can train again, and want no calibrator:** {method_name(first)} has the best mean rank by AdaECE "
         f"({ranks[first]:.1f} of {len(_LOSSES)} losses; next {method_name(second)}, "
         f"{ranks[second]:.1f}). Against cross-entropy, "
         f"AdaECE goes from {numbers} % ({', '.join(TITLES[each.name] for each in found)}); "
-        f"error is at most {cost:+.1f} points higher."
+        f"the error changes by {', '.join(f'{each:+.1f}' for each in cost)} points."
     )
 
 
@@ -244,7 +244,8 @@ def _experiments(evidence: All) -> str:
         rows.append([link, sizes, f"{len(each.methods)} x {seeds_of(each)}", f"{minutes(each) / 2:.0f}", command])
     text = table(["experiment", "train/val/test", "methods x seeds", "minutes on two cores", "command"], rows, words=1)
     end = (
-        "\nThe minutes are those of all runs, each on one thread, two at a time, as they were recorded. An "
+        "\nThe minutes are those of all runs, each on one thread, two at a time, as they were recorded, many of them "
+        "beside other work; a quiet machine needs less. An "
         "interrupted command goes on when it is given again. Then `focalcal lab collect runs/RECIPE --human "
         "cifar10h.npz --out FILE` makes the result file (about ten seconds a run), and `python -m "
         "focalcal.lab.evidence.networks DATA FILE` that of the published networks.\n"
