@@ -15,16 +15,22 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
+
+from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
-from focalcal.streams import Table, read_predictions
+from focalcal.streams import PredictionStream, Table, read_predictions
 from tests.streams.fuzz.judge import Judgement, judge
 from tests.streams.fuzz.mutate import mutated_files
 from tests.streams.fuzz.valid import FORMATS, Files, valid_files
+
+T = TypeVar("T")
 
 # What reading a file of some kilobytes may add to the memory of the process.
 MOST_BYTES = 64 << 20
@@ -95,28 +101,67 @@ def _warm_up(folder: Path) -> None:
 
 
 def try_files(folder: Path, name: str, files: Files) -> Outcome:
-    """Read files that are written to a folder of their own, and judge what comes back."""
+    """Read files that are written to a folder of their own, whole and as a stream, and judge what comes back."""
     paths = _written(folder / name, files)
     limit = None if name.startswith(ASKED_FOR_BY_PYARROW) else MOST_BYTES
+    table, whole = _watched(lambda: read_predictions(paths), folder / name, limit)
+    if table is not None and whole.result == "read":
+        result, why = judge(table, paths)
+        whole = replace(whole, result=result, why=why)
+    if whole.result == "failed":
+        return whole
+    rows, streamed = _watched(lambda: _rows_of(PredictionStream(paths)), folder / name, limit)
+    if streamed.result == "failed":
+        return replace(streamed, why=f"as a stream: {streamed.why}")
+    if table is not None and (rows is None or not _same_rows(rows, table)):
+        # The other way round is fine: a stream does not read everything that may be damaged.
+        return replace(streamed, result="failed", why=f"as a stream it is other than whole: {streamed.why or rows}")
+    return whole
+
+
+def _watched(read: Callable[[], T], folder: Path, limit: int | None) -> tuple[T | None, Outcome]:
+    """What came out of reading, if it did, and how that went."""
     _forget_peak()
     before, started = _resident(), time.process_time()
-    table: Table | None = None
+    found: T | None = None
     try:
         with _at_most(limit):
-            table = read_predictions(paths)
+            found = read()
         result, why = "read", ""
     except (InputError, FileFormatError) as error:
-        result, why = _refusal(error, folder / name, limit)
+        result, why = _refusal(error, folder, limit)
     except BaseException:
         result, why = "failed", traceback.format_exc()
     seconds, grown = time.process_time() - started, _peak() - before
-    if table is not None:
-        result, why = judge(table, paths)
     if seconds > MOST_SECONDS:
         result, why = "failed", f"reading took {seconds:.1f} s of the processor. {why}"
     if grown > MOST_BYTES:
         result, why = "failed", f"reading took {grown >> 20} MiB more than there were. {why}"
-    return Outcome(result, why, grown, seconds)
+    return found, Outcome(result, why, grown, seconds)
+
+
+def _rows_of(stream: PredictionStream) -> tuple[Array, Array, Array | None]:
+    """Scores (n, K), labels and weights of the rows of a stream that count."""
+    chunks = [chunk for batch in stream.batches() for chunk in batch.chunks()]
+    weights = [chunk.weight for chunk in chunks if chunk.weight is not None]
+    return (
+        np.concatenate([chunk.scores.numpy() for chunk in chunks] or [np.zeros((0, stream.num_classes))]),
+        np.concatenate([chunk.labels.numpy() for chunk in chunks] or [np.zeros(0)]),
+        np.concatenate(weights) if weights else None,
+    )
+
+
+def _same_rows(rows: tuple[Array, Array, Array | None], table: Table) -> bool:
+    """Whether these are the rows of the table that count, to the last bit."""
+    count = np.ones(table.num_rows, dtype=bool) if table.weights is None else table.weights > 0
+    scores, labels, weights = rows
+    ours = scores[:, -1] if table.scores.ndim == 1 else scores
+    assert table.labels is not None
+    if weights is None:
+        same_weights = table.weights is None or not count.any()
+    else:
+        same_weights = table.weights is not None and np.array_equal(weights, table.weights[count])
+    return same_weights and np.array_equal(ours, table.scores[count]) and np.array_equal(labels, table.labels[count])
 
 
 def _written(place: Path, files: Files) -> list[Path]:
