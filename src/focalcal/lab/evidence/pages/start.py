@@ -80,8 +80,9 @@ def page(evidence: All) -> str:
 
 
 def _choices(evidence: All) -> str:
-    lines = [_retrain(evidence), _after(evidence), _focal(evidence), _both(evidence), _unknown(evidence)]
-    return "".join(f"- {line}\n" for line in lines if line)
+    lines = [_retrain, _why, _after, _focal, _both, _unknown]
+    sentences = [line(evidence) for line in lines]
+    return "".join(f"- {sentence}\n" for sentence in sentences if sentence)
 
 
 def _ranks(candidates: Sequence[str], rows: Iterable[Sequence[float]]) -> dict[str, float]:
@@ -118,6 +119,37 @@ def _retrain(evidence: All) -> str:
         f"AdaECE goes from {numbers} % ({', '.join(TITLES[each.name] for each in found)}); "
         f"the error changes by {', '.join(f'{each:+.1f}' for each in cost)} points."
     )
+
+
+def _why(evidence: All) -> str:
+    """Whether focal loss helps depends on how sure cross-entropy is: its temperature says."""
+    found = _recorded(evidence, (*IMAGES, *TEXT), ("ce", "fl-3"))
+    if not found:
+        return ""
+    needed = {each.name: [_temperature(each, method) for method in ("ce", "fl-3")] for each in found}
+    numbers = "; ".join(
+        f"{TITLES[each.name]} {needed[each.name][0]:.2f} and {needed[each.name][1]:.2f}, AdaECE "
+        f"{_mean(each, 'ce', 'pre', 'ece_em'):.1f} and {_mean(each, 'fl-3', 'pre', 'ece_em'):.1f} %"
+        for each in found
+    )
+    helped = {each.name: _mean(each, "fl-3", "pre", "ece_em") < _mean(each, "ce", "pre", "ece_em") for each in found}
+    sure = [needed[name][0] for name, better in helped.items() if better]
+    modest = [needed[name][0] for name, better in helped.items() if not better]
+    rule = ""
+    if sure and modest and min(sure) > max(modest):
+        rule = (
+            f" FL-3 is the better one wherever cross-entropy needs {min(sure):.2f} or more, and the worse one wherever "
+            f"it needs {max(modest):.2f} or less: fit a temperature to a cross-entropy network before you choose, or "
+            "let `suggest_gamma` do it ([how well that works](suggest_gamma.md))."
+        )
+    return (
+        "**Why that depends on your network:** focal loss takes confidence away whether or not there is too much of "
+        f"it. The temperatures that cross-entropy and FL-3 need afterwards (above 1: too sure): {numbers}.{rule}"
+    )
+
+
+def _temperature(each: Evidence, method: str) -> float:
+    return fmean(run.fits["ts-nll"]["temperature"] for run in each.of(method))
 
 
 def _after(evidence: All) -> str:
@@ -241,8 +273,8 @@ def _experiments(evidence: All) -> str:
         command = f"`focalcal lab run {each.name} --method all --seeds {seeds_of(each)} --jobs 2{data}`"
         sizes = "/".join(f"{size:,}" for size in each.sizes)
         link = f"[{TITLES.get(each.name, each.name)}](../../src/focalcal/lab/evidence/results/{file_name(each.name)})"
-        rows.append([link, sizes, f"{len(each.methods)} x {seeds_of(each)}", f"{minutes(each) / 2:.0f}", command])
-    text = table(["experiment", "train/val/test", "methods x seeds", "minutes on two cores", "command"], rows, words=1)
+        rows.append([link, command, sizes, f"{len(each.methods)} x {seeds_of(each)}", f"{minutes(each) / 2:.0f}"])
+    text = table(["experiment", "command", "train/val/test", "methods x seeds", "minutes on two cores"], rows, words=2)
     end = (
         "\nThe minutes are those of all runs, each on one thread, two at a time, as they were recorded, many of them "
         "beside other work; a quiet machine needs less. An "

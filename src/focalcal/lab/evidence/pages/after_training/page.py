@@ -32,8 +32,7 @@ TS is temperature scaling, FTS focal temperature scaling (a temperature, then th
 temperature scaling; the full grid and the line of FTS are searched by AdaECE.
 ECE and AdaECE have 15 bins; debiased ECE takes off what noise adds; sweep ECE chooses the number of bins.
 NLL is in nats. No calibrator saw the test rows.
-TS by ECE or AdaECE searches T in steps of 0.1 (mukhoti2020), FTS in steps of 0.01 (komisarenko2024): a part of their
-difference may come from that.
+TS by ECE searches T in steps of 0.1 (mukhoti2020), TS and FTS by AdaECE in steps of 0.01 (komisarenko2024).
 Intervals are about other test rows for the same network, not about other seeds.
 Losses of one task share their rows, so the sign test takes for independent what is not quite.
 """
