@@ -21,10 +21,7 @@ DOCS = ROOT / "docs/results"
 
 @pytest.fixture(scope="module")
 def found():
-    there = recorded()
-    if set(there) == {NETWORKS}:
-        pytest.skip("the experiments are not recorded yet")
-    return there
+    return recorded()
 
 
 def test_every_experiment_is_recorded_with_enough_seeds(found):
@@ -75,7 +72,7 @@ def test_pages_link_to_files_and_figures_that_exist(found):
 
 def test_pages_hold_no_number_that_is_none(found):
     for name in PAGES:
-        assert not re.search(r"\b(nan|None|inf)\b", (DOCS / name).read_text()), name
+        assert not re.search(r"(?<![\w.])(nan|None|inf)\b", (DOCS / name).read_text()), name  # an id ends in .inf
 
 
 def test_the_same_files_give_the_same_bytes_and_other_numbers_other_pages(tmp_path):
