@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from focalcal.calibrators import data
+from focalcal.calibrators.data import Block, Sample, sample
 from focalcal.core import stream
 from focalcal.errors import InputError
 from tests.calibrators.cases import CASES, calibrators_that, close, every_calibrator, softmax, state_of
@@ -311,12 +311,12 @@ def test_most_methods_stream():
 
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_a_sample_is_evenly_spread_however_small_the_blocks_are(monkeypatch, size):
-    monkeypatch.setattr(data, "_SAMPLED", 100)
+    monkeypatch.setattr(sample, "_SAMPLED", 100)
     rows = torch.arange(1000.0).unsqueeze(1).expand(-1, 2)
-    blocks = [data.Block(part, torch.zeros(len(part), dtype=torch.long), None) for part in rows.split(size)]
-    whole = data.Sample.of(iter(blocks))
+    blocks = [Block(part, torch.zeros(len(part), dtype=torch.long), None) for part in rows.split(size)]
+    whole = Sample.of(iter(blocks))
     places = torch.cat([block.logits[:, 0] for block in whole.blocks])
     assert whole.stride == 32
     assert places.tolist() == list(range(0, 1000, 32))
-    halves = data.Sample.of(iter(blocks[: len(blocks) // 2])).merge(data.Sample.of(iter(blocks[len(blocks) // 2 :])))
+    halves = Sample.of(iter(blocks[: len(blocks) // 2])).merge(Sample.of(iter(blocks[len(blocks) // 2 :])))
     assert 20 <= sum(len(block.labels) for block in halves.blocks) <= 50

@@ -45,6 +45,7 @@ LogProbs = Callable[[Tensor], Tensor]
 class Criterion:
     """A named criterion: `gamma` belongs to `focal`, `num_bins` to `ece` and `ada_ece`.
 
+    >>> from focalcal.calibrators.data import data_of_arrays
     >>> data = data_of_arrays([[0.0, 0.0], [0.0, 0.0]], [0, 1], "logits", None)
     >>> round(Criterion("nll").of(data), 4)
     0.6931
