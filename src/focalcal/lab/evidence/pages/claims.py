@@ -16,6 +16,9 @@ Every claim of `focalcal.papers.claims()` about trained networks, and what the e
 *seen here* if it holds in every experiment that can show it, *seen in part* if in some of them or in some of its parts,
 *not seen* if in none. All numbers are means over seeds, made from the [result files](README.md#experiments) by one
 function a claim in `focalcal.lab.evidence.claims`. Claims that arithmetic alone decides are in [claims](../claims.md).
+
+On a tenth of CIFAR-10 the schedules were chosen so that cross-entropy overfits, by its own curves: that it does is no
+finding, what other losses do then is ([design](../design/evidence.md)).
 """
 _ORDER: tuple[Verdict, ...] = (SEEN, PARTLY, NOT, "shown elsewhere", UNTESTED)
 
