@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import FitData, data_of_arrays, data_of_stream
 from focalcal.core.focal import wide_dtype
-from focalcal.core.inputs import ArrayLike, from_numpy, require, to_float_tensor
+from focalcal.core.inputs import Array, ArrayLike, Kept, TensorLike, from_numpy, require, to_float_tensor
 from focalcal.core.predictions import Kind, Predictions, logits_of
 from focalcal.core.stream import Batches, BatchesFactory, Stream
 from focalcal.errors import NotFittedError
@@ -189,6 +189,12 @@ class Calibrator(nn.Module, ABC):
 
     # ------------------------------------------------------------------ use
 
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, logits: Kept) -> Kept:
+            """What `forward` gives."""
+            ...
+
     def forward(self, logits: Any) -> Any:
         """Log-probabilities of `logits`, in their shape; float32 for half precision, else in their precision.
 
@@ -199,6 +205,11 @@ class Calibrator(nn.Module, ABC):
         rows, shape = self._rows(logits)
         log_probs = self._calibrated(rows).to(rows.dtype)
         return log_probs if len(shape) <= 2 else log_probs.reshape(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
+
+    @overload
+    def predict_probs(self, logits: Array, *, kind: Kind = ...) -> Array: ...
+    @overload
+    def predict_probs(self, logits: TensorLike, *, kind: Kind = ...) -> Tensor: ...
 
     def predict_probs(self, logits: ArrayLike, *, kind: Kind = "logits") -> Any:
         """Calibrated probabilities of `logits`, in their shape and kind: numpy in, numpy out.

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from focalcal.core.inputs import ArrayLike, may_read_values, require, require_finite, require_unit_interval, to_tensor
+from focalcal.core.inputs import (
+    Array,
+    ArrayLike,
+    TensorLike,
+    may_read_values,
+    require,
+    require_finite,
+    require_unit_interval,
+    to_tensor,
+)
 
 # A gamma for every sample: one number, a tensor that broadcasts, or a rule that reads p. A rule with the attribute
 # `takes_arrays` is given numpy arrays on the CPU, where they are faster; with `non_negative` it promises gamma >= 0.
@@ -46,6 +55,12 @@ def lookup(p: Any, edges: Tensor, values: Tensor) -> Any:
 def wide_dtype(device: torch.device) -> torch.dtype:
     """The dtype for per-sample quantities: float64, which costs nothing beside N x K logits (not on Apple GPUs)."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+@overload
+def gradient_ratio(p: Array, gamma: float | Tensor) -> Array: ...
+@overload
+def gradient_ratio(p: TensorLike, gamma: float | Tensor) -> Tensor: ...
 
 
 def gradient_ratio(p: ArrayLike, gamma: float | Tensor) -> Any:

@@ -7,7 +7,7 @@ values read the tensor, so code on a hot path decides when to make them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +15,12 @@ from torch import Tensor
 
 from focalcal.errors import InputError
 
-ArrayLike: TypeAlias = "Tensor | np.ndarray[Any, Any] | list[Any] | tuple[Any, ...] | float"
+Array: TypeAlias = "np.ndarray[Any, Any]"
+# What is answered with a tensor, while an array is answered with an array.
+TensorLike: TypeAlias = "Tensor | list[Any] | tuple[Any, ...] | float"
+ArrayLike: TypeAlias = "Array | TensorLike"
+# A function of a tensor or an array that gives the same.
+Kept = TypeVar("Kept", Tensor, Array)
 
 # Rows of float32 softmax outputs sum to 1 within about 1e-6; printed and reread ones within 1e-5.
 SUM_TOLERANCE = 1e-5

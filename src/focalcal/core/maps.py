@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -21,7 +21,9 @@ from torch.nn import functional as F
 
 from focalcal.core.focal import focal_of_log_odds, wide_dtype
 from focalcal.core.inputs import (
+    Array,
     ArrayLike,
+    TensorLike,
     may_read_values,
     require,
     require_distribution,
@@ -75,6 +77,12 @@ def focal_log_probs(logits: Tensor, gamma: Tensor) -> Tensor:
     return torch.log_softmax(log_h_of_others.scatter(-1, top, log_h_of_top), -1)
 
 
+@overload
+def focal_map(probs: Array, gamma: float | Tensor, *, dim: int = ..., binary: bool = ...) -> Array: ...
+@overload
+def focal_map(probs: TensorLike, gamma: float | Tensor, *, dim: int = ..., binary: bool = ...) -> Tensor: ...
+
+
 def focal_map(probs: ArrayLike, gamma: float | Tensor, *, dim: int = -1, binary: bool = False) -> Any:
     r"""The focal calibration map $\Psi^\gamma$: what the true posterior is where focal training gave `probs`.
 
@@ -91,6 +99,12 @@ def focal_map(probs: ArrayLike, gamma: float | Tensor, *, dim: int = -1, binary:
     tensor(0.8000, dtype=torch.float64)
     """
     return _apply_to_rows(probs, gamma, dim, binary, focal_log_probs)
+
+
+@overload
+def focal_map_inverse(probs: Array, gamma: float | Tensor, *, dim: int = ..., binary: bool = ...) -> Array: ...
+@overload
+def focal_map_inverse(probs: TensorLike, gamma: float | Tensor, *, dim: int = ..., binary: bool = ...) -> Tensor: ...
 
 
 def focal_map_inverse(probs: ArrayLike, gamma: float | Tensor, *, dim: int = -1, binary: bool = False) -> Any:
@@ -110,6 +124,12 @@ def focal_map_inverse(probs: ArrayLike, gamma: float | Tensor, *, dim: int = -1,
         return -F.softplus(-inverse_log_odds(logits, gammas), threshold=50.0)
 
     return _apply_to_rows(probs, gamma, dim, binary, log_probs)
+
+
+@overload
+def focal_minimizer(posterior: Array, gamma: float | Tensor, *, dim: int = ..., binary: bool = ...) -> Array: ...
+@overload
+def focal_minimizer(posterior: TensorLike, gamma: float | Tensor, *, dim: int = ..., binary: bool = ...) -> Tensor: ...
 
 
 def focal_minimizer(posterior: ArrayLike, gamma: float | Tensor, *, dim: int = -1, binary: bool = False) -> Any:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from focalcal.core.focal import INVERSE_FOCAL_LIMIT, gamma_star
-from focalcal.core.inputs import require, require_finite
+from focalcal.core.inputs import Kept, require, require_finite
 from focalcal.errors import InputError
 
 # mukhoti2020 (App. E) trains for 350 epochs and changes gamma after 100 and 250 of them.
@@ -61,6 +61,12 @@ class StepGamma(nn.Module):
         tensor([4.8506, 3.0702], dtype=torch.float64)
         """
         return cls(thresholds=list(p0)[:-1], gammas=[gamma_star(p) for p in p0])
+
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, p: Kept) -> Kept:
+            """What `forward` gives."""
+            ...
 
     def forward(self, p: Any) -> Any:
         """The gamma of each probability, in the shape of `p`, a tensor or an array."""
@@ -124,6 +130,12 @@ class ScheduledGamma(nn.Module):
             epoch = epoch * self.length / total_epochs
         # A hair of tolerance, so that 2 of 7 epochs is 100 of 350 whatever the division rounds to.
         self.gamma = self.gammas[sum(epoch >= milestone - 1e-9 for milestone in self.milestones)]
+
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, p: Tensor) -> Tensor:
+            """What `forward` gives."""
+            ...
 
     def forward(self, p: Tensor) -> Tensor:
         """The current gamma, in the shape of `p`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -48,6 +48,12 @@ class LabelSmoothingLoss(nn.Module):
         self.register_buffer("weight", weight)
         self.alpha, self.ignore_index = alpha, ignore_index
         self.reduction: Reduction = reduction
+
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+            """What `forward` gives."""
+            ...
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch; shapes as in `torch.nn.functional.cross_entropy`."""

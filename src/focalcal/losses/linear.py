@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -94,6 +94,12 @@ class LinearFocalLoss(ScheduledByEpoch, nn.Module):
         require(reduction in ("mean", "sum"), "reduction", "must be mean or sum", repr(reduction))
         self.gamma = resolve_gamma(gamma)
         self.ignore_index, self.reduction = ignore_index, reduction
+
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None = None) -> Tensor:
+            """What `forward` gives."""
+            ...
 
     def forward(self, hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None = None) -> Tensor:
         """The loss of `hidden` (..., D) through the layer `weight` (V, D), `bias` (V,), at `labels` (...)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,12 @@ class MMCELoss(nn.Module):
         self.base = FocalLoss(0.0, ignore_index=ignore_index, reduction=reduction) if base is None else base  # type: ignore[arg-type]
         self.lam, self.weighted, self.width = lam, weighted, width
         self.ignore_index, self.batch_scale, self.as_released = ignore_index, batch_scale, as_released
+
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+            """What `forward` gives."""
+            ...
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch."""

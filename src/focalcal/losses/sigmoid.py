@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
@@ -93,6 +93,12 @@ class BinaryFocalLoss(ScheduledByEpoch, nn.Module):
         self.register_buffer("weight", weight)
         self.alpha, self.validate = alpha, validate
         self.reduction: Reduction = reduction
+
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+            """What `forward` gives."""
+            ...
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch of any shape."""

@@ -64,6 +64,12 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
     def _learn(self, bins: Bins) -> Tensor:
         """Take in new validation statistics and return the gamma of each bin."""
 
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+            """What `forward` gives."""
+            ...
+
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a training batch; shapes as in `focal_loss`."""
         return self._loss(logits, labels, self._rule)
