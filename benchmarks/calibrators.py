@@ -1,6 +1,6 @@
 """Temperature scaling against its peers, grid searches against the published formula, and the memory of a fit.
 
-    python benchmarks/calibrators.py            # writes benchmarks/results/calibrators.json and calibrators.md
+    python benchmarks/calibrators.py            # writes benchmarks/results/calibrators.json
     python benchmarks/calibrators.py --quick    # a tenth of every size, writes nothing
 
 Temperature scaling by NLL: float32 logits whose right temperature is about 2.3. The exact one is the root of the NLL's
@@ -23,7 +23,6 @@ from __future__ import annotations
 import importlib
 import math
 import multiprocessing
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -34,16 +33,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness import best_times, give_back_memory, kept_memory, peak_memory, save, settle_allocator
+from harness import SHARE, best_times, give_back_memory, kept_memory, peak_memory, save, settle_allocator
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
-import focalcal as fc
 from focalcal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
 from metrics import network_output
-
-QUICK = "--quick" in sys.argv[1:]
-SHARE = 10 if QUICK else 1
 
 OURS, UNIT, OTHER_UNIT = "focalcal", "softmax", "logsumexp"
 SIZES = [(5_000 // SHARE, 100), (25_000 // SHARE, 1000), (1_000_000 // SHARE, 10)]
@@ -243,10 +238,6 @@ def print_temperatures(size: str, figures: dict[str, Any]) -> None:
     print(f"  ours takes {figures['passes']:.2f} of {UNIT}, {figures['other passes']:.2f} of {OTHER_UNIT}")
 
 
-def verdict(met: bool) -> str:
-    return "met" if met else "MISSED"
-
-
 # ---------------------------------------------------------------------- grids
 
 
@@ -401,106 +392,6 @@ def compare_memory() -> dict[str, dict[str, float]]:
     return table
 
 
-# ---------------------------------------------------------------------- the page
-
-
-def temperature_lines(peers: dict[str, Any], table: dict[str, dict[str, Any]]) -> list[str]:
-    lines = [
-        "## Temperature scaling by NLL",
-        "",
-        f"float32 logits; the best turn of each in a rotation. A temperature within {RIGHT:.1%} of the exact one is",
-        "right. Units are `torch.softmax` and `torch.logsumexp` over the same logits in the same rotation; the goal is",
-        "in passes of softmax, for the two large sizes.",
-        "",
-        "| logits | fastest right peer | its / ours | goal | verdict | ours / softmax | goal | verdict | / logsumexp |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for place, (size, figures) in enumerate(table.items()):
-        peer, passes = figures["fastest right peer"], figures["passes"]
-        beaten = figures["fits"][peer]["ratio"] if peer else math.nan
-        against = f"{peer} | {beaten:.1f} | {PEER_GOAL:.0f} | {verdict(beaten >= PEER_GOAL)}" if peer else "none | | | "
-        judged = f"{UNIT_GOAL:.0f} | {verdict(passes <= UNIT_GOAL)}" if place else " | "
-        lines.append(f"| {size} | {against} | {passes:.2f} | {judged} | {figures['other passes']:.2f} |")
-    units = ", ".join(f"{figures['unit'] * 1e3:,.1f}" for figures in table.values())
-    kept = ", ".join(f"{figures['unit with memory kept'] * 1e3:,.1f}" for figures in table.values())
-    others = ", ".join(f"{figures['other unit'] * 1e3:,.1f}" for figures in table.values())
-    lines += [
-        "",
-        f"softmax takes {units} ms, some of it page faults: {kept} ms with all memory kept for reuse. logsumexp",
-        f"takes {others} ms. With fewer than 16 classes torch's softmax takes far longer for a value, so that at 10",
-        "classes logsumexp is the fairer unit.",
-    ]
-    for size, figures in table.items():
-        lines += [
-            "",
-            f"{size}, the exact temperature being {figures['exact']:.6f}:",
-            "",
-            "| | ms | / ours | temperature | relative error | right |",
-            "|---|---|---|---|---|---|",
-        ]
-        for name, fit in figures["fits"].items():
-            cells = f"{fit['seconds'] * 1e3:,.1f} | {fit['ratio']:.1f} | {fit['temperature']:.6f} | {fit['error']:.0e}"
-            right = "yes" if fit["error"] < RIGHT else "no"
-            lines.append(f"| {name}{', once' if fit['once'] else ''} | {cells} | {right} |")
-    missing = [f"{name} ({why})" for name, why in peers.items() if isinstance(why, str)]
-    lines += ["", f"Left out: {', '.join(missing)}."] if missing else []
-    return [
-        *lines,
-        "",
-        "scikit-learn is what `CalibratedClassifierCV` fits inside, without the cross-validation around it. netcal",
-        "starts from ready probabilities in float64: from float32 ones it returns T = 1. L-BFGS as published takes 50",
-        "steps at rate 0.01 from T = 1.5.",
-    ]
-
-
-def grid_lines(grids: dict[str, Any], searches: dict[str, dict[str, Any]]) -> list[str]:
-    lines = [
-        "## Grids",
-        "",
-        f"{GRID_SIZE[0]:,} x {GRID_SIZE[1]}, {grids['source']}. The formula of the paper in float64 was computed at",
-        f"{SAMPLED} points; it agrees with ours at the best point to {AGREE:.0e}, and none of the points is better.",
-        "",
-        "| | points | s | us a point | formula, us a point | formula / ours | goal | verdict |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name, row in grids["searches"].items():
-        times = f"{row['seconds']:.3f} | {row['per point'] * 1e6:,.0f} | {row['formula, per point'] * 1e6:,.0f}"
-        judged = f"{row['ratio']:.1f} | {GRID_GOAL:.0f} | {verdict(row['ratio'] >= GRID_GOAL)}"
-        lines.append(f"| `{name}` | {row['points']:,} | {times} | {judged} |")
-    full = list(grids["searches"].values())[-1]["seconds"]
-    lines += [
-        "",
-        f"The full grid takes {full:.2f} s; the goal is {FULL_GOAL} s: {verdict(full <= FULL_GOAL)}.",
-        "",
-        "## Searches of `FocalTemperatureScaling`",
-        "",
-        "The same rows. gamma = 0 is `TemperatureScaling` on the same grid.",
-        "",
-        "| criterion, search | s | gamma | T | criterion |",
-        "|---|---|---|---|---|",
-    ]
-    for name, row in searches.items():
-        lines.append(
-            f"| {name} | {row['seconds']:.3f} | {row['gamma']:.4g} | {row['temperature']:.4g} | {row['value']:.8f} |"
-        )
-    return lines
-
-
-def memory_lines(memory: dict[str, dict[str, float]]) -> list[str]:
-    lines = [
-        "## Memory",
-        "",
-        f"Peak of a fit on {MEMORY_SIZE[0]:,} x {MEMORY_SIZE[1]} float32 logits, each in a process of its own.",
-        "",
-        "| | input, MiB | beyond, MiB | in all / input | goal | verdict | s |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, row in memory.items():
-        judged = f"{row['factor']:.2f} | {MEMORY_GOAL} | {verdict(row['factor'] <= MEMORY_GOAL)}"
-        lines.append(f"| `{name}` | {row['input MiB']:.0f} | {row['MiB']:.1f} | {judged} | {row['seconds']:.1f} |")
-    return lines
-
-
 def main() -> None:
     warnings.simplefilter("ignore")  # peers warn of their own dependencies
     memory = compare_memory()  # first: nothing else has warmed up or filled the machine
@@ -508,24 +399,6 @@ def main() -> None:
     warnings.simplefilter("ignore")  # some of them switch warnings on again
     versions = {name: version(name) for name, module in peers.items() if not isinstance(module, str)}
     temperatures, grids, searches = compare_temperatures(peers), compare_grids(), compare_searches()
-    named = ", ".join(f"{name} {number}" for name, number in versions.items())
-    lines = [
-        "# Calibrators",
-        "",
-        f"Made by `benchmarks/calibrators.py` with focalcal {fc.__version__} on {torch.get_num_threads()} threads;",
-        f"{named or 'no peers'}.",
-        "",
-        *temperature_lines(peers, temperatures),
-        "",
-        *grid_lines(grids, searches),
-        "",
-        *memory_lines(memory),
-    ]
-    page = "\n".join(lines) + "\n"
-    print(f"\n{page}")
-    if QUICK:
-        print("Nothing written.")
-        return
     result = {
         "temperature": temperatures,
         "grids": grids,
@@ -537,11 +410,11 @@ def main() -> None:
             "formula / ours": GRID_GOAL,
             "full grid, seconds": FULL_GOAL,
             "memory / input": MEMORY_GOAL,
+            "right": RIGHT,
         },
         "peers": versions,
     }
-    save("calibrators", result, page)
-    print("Written to benchmarks/results/calibrators.json and calibrators.md")
+    save("calibrators", result)
 
 
 if __name__ == "__main__":

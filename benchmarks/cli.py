@@ -1,6 +1,6 @@
 """How long the command line takes, as processes: `focalcal evaluate` against `import torch`, and `focalcal --help`.
 
-    python benchmarks/cli.py            # prints seconds and goals, writes benchmarks/results/cli.json and cli.md
+    python benchmarks/cli.py            # prints seconds and goals, writes benchmarks/results/cli.json
 
 Every command of the library must import torch, so that is the unit: evaluating 10,000 x 100 float32 logits may take 1.3
 times as long plus half a second, and the help text, which needs no torch, half a second.
@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from harness import best_times, save
+from harness import SHARE, best_times, save
 
-ROWS, CLASSES = 10_000, 100
+ROWS, CLASSES = 10_000 // SHARE, 100
 FACTOR, EXTRA, HELP = 1.3, 0.5, 0.5
 
 
@@ -51,25 +51,6 @@ def goals(seconds: dict[str, float]) -> dict[str, float]:
     return {"focalcal evaluate": FACTOR * seconds["import torch"] + EXTRA, "focalcal --help": HELP}
 
 
-def as_markdown(seconds: dict[str, float]) -> str:
-    """The table of benchmarks/results/cli.md."""
-    most = goals(seconds)
-    lines = [
-        "# Command line",
-        "",
-        f"Seconds of a process, best of several turns; the file is an `.npz` of {ROWS:,} x {CLASSES} float32 logits.",
-        f"`evaluate` may take {FACTOR} times `import torch` plus {EXTRA} s. Made by `benchmarks/cli.py`.",
-        "",
-        "| process | seconds | goal |",
-        "|---|---|---|",
-        *(
-            f"| `{name}` | {value:.2f} | {f'{most[name]:.2f}' if name in most else ''} |"
-            for name, value in seconds.items()
-        ),
-    ]
-    return "\n".join(lines) + "\n"
-
-
 if __name__ == "__main__":
     seconds = measure()
     for name, value in seconds.items():
@@ -77,5 +58,4 @@ if __name__ == "__main__":
         verdict = "" if goal is None else f"   goal {goal:.2f}   {'met' if value <= goal else 'MISSED'}"
         print(f"  {name:20s} {value:6.2f} s{verdict}")
     ratio = seconds["focalcal evaluate"] / seconds["import torch"]
-    save("cli", {"seconds": seconds, "evaluate / import torch": ratio}, as_markdown(seconds))
-    print("\nWritten to benchmarks/results/cli.json and cli.md")
+    save("cli", {"seconds": seconds, "evaluate / import torch": ratio, "goals": goals(seconds)})

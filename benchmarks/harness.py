@@ -7,15 +7,40 @@ import json
 import os
 import platform
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-RESULTS = Path(__file__).parent / "results"
+import focalcal as fc
+
+# A quick run shows that a script works, in seconds: small sizes, one turn. Its figures mean nothing, and it writes none
+# unless BENCH_RESULTS names a folder for them.
+QUICK = "--quick" in sys.argv[1:] or os.environ.get("BENCH_QUICK", "") not in ("", "0")
+SHARE = 10 if QUICK else 1
+RESULTS = Path(os.environ.get("BENCH_RESULTS") or Path(__file__).parent / "results")
+PEERS = (
+    "torchmetrics",
+    "netcal",
+    "uncertainty-calibration",
+    "relplot",
+    "probmetrics",
+    "scikit-learn",
+    "numba",
+    "pyarrow",
+    "torch-uncertainty",
+)
+
+
+def turns(usual: int) -> int:
+    """How many turns each takes: as many as usual, at most BENCH_REPEATS, and one in a quick run."""
+    return 1 if QUICK else min(usual, int(os.environ.get("BENCH_REPEATS") or usual))
 
 
 def best_times(contestants: dict[str, Callable[[], object]], *, repeats: int, calls: int) -> dict[str, float]:
@@ -27,7 +52,7 @@ def best_times(contestants: dict[str, Callable[[], object]], *, repeats: int, ca
     for run in contestants.values():
         run()
     draw = random.Random(0)
-    for _ in range(repeats):
+    for _ in range(turns(repeats)):
         for name, run in draw.sample(list(contestants.items()), len(contestants)):
             start = time.perf_counter()
             for _ in range(calls):
@@ -87,16 +112,36 @@ def peak_memory(reset: bool = False) -> float:
 def environment() -> dict[str, Any]:
     """What the figures depend on."""
     return {
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "focalcal": fc.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "machine": platform.machine(),
+        "peers": peer_versions(),
     }
 
 
-def save(name: str, result: dict[str, Any], page: str) -> None:
-    """Write a result with its environment as JSON, and the page that people read."""
-    RESULTS.mkdir(exist_ok=True)
+def peer_versions() -> dict[str, str]:
+    """The versions of the peers that are installed."""
+    found = {}
+    for name in PEERS:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def may_write() -> bool:
+    """Whether figures may be written: those of a quick run only where they were asked for."""
+    return not QUICK or bool(os.environ.get("BENCH_RESULTS"))
+
+
+def save(name: str, result: dict[str, Any]) -> None:
+    """Write a result with its environment as JSON; benchmarks/page.py makes the page that people read."""
+    if not may_write():
+        print("\nA quick run: nothing written.")
+        return
+    RESULTS.mkdir(exist_ok=True, parents=True)
     (RESULTS / f"{name}.json").write_text(json.dumps({"environment": environment(), **result}, indent=2) + "\n")
-    (RESULTS / f"{name}.md").write_text(page)
+    print(f"\nWritten to {RESULTS.name}/{name}.json")

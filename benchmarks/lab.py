@@ -1,6 +1,6 @@
 """What AdaFocal costs in training: its step against cross-entropy's, and the update of its gammas.
 
-    python benchmarks/lab.py            # prints ratios and goals, writes benchmarks/results/lab.json and lab.md
+    python benchmarks/lab.py            # prints ratios and goals, writes benchmarks/results/lab.json
 
 A step is ResNet-8 on a batch of 128 images of 32 x 32, forward, backward and SGD, as the lab trains it. The update is
 `AdaFocalLoss.update` from 5,000 x 100 validation logits, without the forward pass that made them; ghosh2022 App. J
@@ -10,14 +10,14 @@ reports 8 ms on a GPU. Unlike AdaFocal's, cross-entropy here is torch's own.
 from __future__ import annotations
 
 import torch
-from harness import best_times, save, settle_allocator
+from harness import QUICK, best_times, save, settle_allocator
 from torch import nn
 
 import focalcal as fc
 from focalcal.lab.models import make_model
 from focalcal.losses.named import make_loss
 
-BATCH, ROWS, CLASSES = 128, 5_000, 100
+BATCH, ROWS, CLASSES = 16 if QUICK else 128, 5_000, 100
 MOST_STEP, MOST_UPDATE = 1.03, 2.0
 LOSSES = {
     "cross-entropy": nn.CrossEntropyLoss,
@@ -72,38 +72,21 @@ def measure(repeats: int = 60) -> dict[str, float]:
     update = best_times({"update": make_update()}, repeats=5 * repeats, calls=1)
     alone = {f"{name} alone": make_loss_alone(make()) for name, make in LOSSES.items()}
     steps = {name: make_step(make()) for name, make in LOSSES.items()}
-    return update | best_times(alone, repeats=repeats, calls=50) | best_times(steps, repeats=repeats, calls=1)
-
-
-def as_markdown(seconds: dict[str, float]) -> str:
-    """The table of benchmarks/results/lab.md."""
-    lines = [
-        "# Training in the lab",
-        "",
-        f"A step of ResNet-8 at batch {BATCH}, {torch.get_num_threads()} threads, best of several turns in one run.",
-        "",
-        "The ratio of two steps is known to a few percent only; the loss alone, forward and backward, is what differs.",
-        "",
-        "| loss | ms a step | ratio | loss alone, ms | more than cross-entropy's, of a step |",
-        "|---|---|---|---|---|",
-    ]
-    for name in LOSSES:
-        step, alone = seconds["cross-entropy"], seconds[f"{name} alone"]
-        more = (alone - seconds["cross-entropy alone"]) / step
-        columns = [f"{1e3 * seconds[name]:.1f}", f"{seconds[name] / step:.3f}", f"{1e3 * alone:.3f}", f"{more:.2%}"]
-        lines.append(f"| {' | '.join([name, *columns])} |")
-    lines += [
-        "",
-        f"An update of AdaFocal's gammas from {ROWS:,} x {CLASSES} logits takes {1e3 * seconds['update']:.2f} ms;",
-        f"the goals are {MOST_UPDATE:.0f} ms (8 ms in ghosh2022, App. J), and {MOST_STEP} for AdaFocal's step.",
-    ]
-    return "\n".join(lines) + "\n"
+    return (
+        update
+        | best_times(alone, repeats=repeats, calls=1 if QUICK else 50)
+        | best_times(steps, repeats=repeats, calls=1)
+    )
 
 
 def main() -> None:
     seconds = measure()
-    print(as_markdown(seconds))
-    save("lab", {"seconds": seconds, "goals": {"step": MOST_STEP, "update_ms": MOST_UPDATE}}, as_markdown(seconds))
+    for name in LOSSES:
+        alone = 1e3 * seconds[f"{name} alone"]
+        ratio = seconds[name] / seconds["cross-entropy"]
+        print(f"  {name:14s} {1e3 * seconds[name]:7.1f} ms a step, {ratio:.3f} x cross-entropy; alone {alone:.3f} ms")
+    print(f"  update of the gammas {1e3 * seconds['update']:.2f} ms   goal {MOST_UPDATE:.0f} ms")
+    save("lab", {"seconds": seconds, "goals": {"step": MOST_STEP, "update_ms": MOST_UPDATE}})
 
 
 if __name__ == "__main__":

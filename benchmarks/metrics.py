@@ -1,6 +1,6 @@
 """Calibration measures from float32 logits, as a ratio to the time it takes to read the logits at all.
 
-    python benchmarks/metrics.py            # prints ratios, writes benchmarks/results/metrics.json and metrics.md
+    python benchmarks/metrics.py            # prints ratios, writes benchmarks/results/metrics.json
     python benchmarks/metrics.py --quick    # a tenth of every size, writes nothing
 
 The unit is `torch.logsumexp` and `max` over the same array, in the same rotation, in an ordinary process. `logsumexp`
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -30,14 +29,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness import best_times, give_back_memory, kept_memory, peak_memory, save, settle_allocator
+from harness import SHARE, best_times, give_back_memory, kept_memory, peak_memory, save, settle_allocator
 from torch import Tensor
 
-import focalcal as fc
 from focalcal import metrics
 
-QUICK = "--quick" in sys.argv[1:]
-SHARE = 10 if QUICK else 1
 # rows, classes, turns
 SIZES = [(50_000 // SHARE, 1000, 15), (1_000_000 // SHARE, 10, 15)]
 UNIT = "logsumexp + max"
@@ -288,106 +284,21 @@ def compare_memory() -> dict[str, dict[str, float]]:
     return table
 
 
-def as_markdown(
-    peers: dict[str, Any],
-    measures: dict[str, dict[str, Any]],
-    smooth: dict[str, dict[str, float]],
-    bootstrap: dict[str, float],
-    memory: dict[str, dict[str, float]],
-) -> str:
-    """The tables of benchmarks/results/metrics.md."""
-    sizes = list(measures)
-    lines = [
-        "# Metrics",
-        "",
-        f"Made by `benchmarks/metrics.py` with focalcal {fc.__version__} on {torch.get_num_threads()} threads. Goals",
-        "are upper bounds; peers stand beneath, where they offer the measure.",
-        "",
-        "## From logits to the measure",
-        "",
-        "float32 logits; time as a multiple of `torch.logsumexp` + `max` over the same array, in the same rotation.",
-        "",
-        "| measure | " + " | ".join(sizes) + " | goal | verdict |",
-        "|---|" + "---|" * (len(sizes) + 2),
-    ]
-    ratios = {size: measures[size]["ratios"] for size in sizes}
-    for name, of_first in ratios[sizes[0]].items():
-        cells = " | ".join(f"{ratios[size][name]:.2f}" for size in sizes)
-        worst = max(of_first, *(ratios[size][name] for size in sizes))
-        judged = f"{GOALS[name]:.1f} | {verdict(worst, GOALS[name])}" if name in GOALS else " | "
-        lines.append(f"| {name} | {cells} | {judged} |")
-    lines += [f"| {name} | " + "not installed | " * len(sizes) + " | |" for name in PEERS if not peers[name]]
-    unit = ", ".join(f"{measures[size]['seconds'][UNIT] * 1e3:,.0f}" for size in sizes)
-    kept = ", ".join(f"{measures[size]['unit with memory kept'] * 1e3:,.0f}" for size in sizes)
-    lines += [
-        "",
-        f"The unit takes {unit} ms, some of it page faults of its temporary: {kept} ms with all memory kept for reuse.",
-        "torchmetrics starts from logits, netcal and uncertainty-calibration from ready probabilities.",
-        "uncertainty-calibration ran once. The debiased error over all classes, theirs and ours, ran once on a tenth",
-        "of the rows; its time is taken times ten.",
-        "",
-        "## Smooth ECE",
-        "",
-        f"{SMOOTH_ROWS:,} unsorted pairs of confidence and correctness, checks included.",
-        "",
-        "| pairs | ours, ms | relplot, ms | ours / relplot | goal | verdict |",
-        "|---|---|---|---|---|---|",
-    ]
-    for dtype, seconds in smooth.items():
-        own = f"| {dtype} | {seconds['smooth_ece'] * 1e3:.1f} |"
-        if "ratio" in seconds:
-            judged = f"{seconds['ratio']:.2f} | {SMOOTH_GOAL:.1f} | {verdict(seconds['ratio'], SMOOTH_GOAL)}"
-            lines.append(f"{own} {seconds['relplot: smooth_ece'] * 1e3:.1f} | {judged} |")
-        else:
-            lines.append(f"{own} not installed | | {SMOOTH_GOAL:.1f} | |")
-    lines += [
-        "",
-        "## Bootstrap",
-        "",
-        f"1,000 resamples of ECE from logits, {BOOTSTRAP[0]:,} x {BOOTSTRAP[1]}, as a multiple of one `ece` call",
-        f"({bootstrap['ece'] * 1e3:.2f} ms).",
-        "",
-        "| interval | multiple | goal | verdict |",
-        "|---|---|---|---|",
-    ]
-    for method in ("percentile", "bca"):
-        ratio = bootstrap[f"{method} ratio"]
-        lines.append(f"| {method} | {ratio:.1f} | {BOOTSTRAP_GOAL:.0f} | {verdict(ratio, BOOTSTRAP_GOAL)} |")
-    lines += [
-        "",
-        "## Memory",
-        "",
-        "Peak of `evaluate` beyond its input, each in a process of its own; the goal is 64 MiB and 16 bytes a row.",
-        "",
-        "| logits | input, MiB | beyond, MiB | goal, MiB | verdict |",
-        "|---|---|---|---|---|",
-    ]
-    for size, figures in memory.items():
-        used, goal = figures["MiB"], figures["goal"]
-        lines.append(f"| {size} | {figures['input MiB']:.0f} | {used:.1f} | {goal:.1f} | {verdict(used, goal)} |")
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     warnings.simplefilter("ignore")  # peers warn of their own dependencies
     memory = compare_memory()  # first: nothing else has warmed up or filled the machine
     peers = load_peers()
     warnings.simplefilter("ignore")  # some of them switch warnings on again
     measures, smooth, bootstrap = compare_measures(peers), compare_smooth(peers), compare_bootstrap()
-    page = as_markdown(peers, measures, smooth, bootstrap, memory)
-    if QUICK:
-        print("\nNothing written.")
-        return
     result = {
         "measures": measures,
-        "goals": GOALS,
+        "goals": {**GOALS, "smooth_ece": SMOOTH_GOAL, "bootstrap": BOOTSTRAP_GOAL},
         "smooth_ece": smooth,
         "bootstrap": bootstrap,
         "memory": memory,
         "peers": [name for name, module in peers.items() if module],
     }
-    save("metrics", result, page)
-    print("\nWritten to benchmarks/results/metrics.json and metrics.md")
+    save("metrics", result)
 
 
 if __name__ == "__main__":

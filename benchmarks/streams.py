@@ -2,9 +2,10 @@
 
     python benchmarks/streams.py                    # 20,000,000 x 100 float16 logits, about 4 GB, in a temporary folder
     python benchmarks/streams.py --rows 2000000     # less
+    python benchmarks/streams.py --quick            # 100,000 rows, once, writes nothing
 
 Each size is measured in processes of their own: seconds, and by how much the resident memory grows beyond what the
-imports take. Writes benchmarks/results/streams.json and streams.md.
+imports take. Writes benchmarks/results/streams.json.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import save
+from harness import QUICK, save, turns
 
-CLASSES, SHARD, GROUP = 100, 1_000_000, 65_536
+CLASSES, SHARD, GROUP = 100, 20_000 if QUICK else 1_000_000, 65_536
+CLASS_COUNTS = (10, 100) if QUICK else (10, 100, 1_000, 10_000, 100_000)
 MEMORY_GOAL, SPEED_GOAL, LINEAR_GOAL = 500, 0.5, 0.15
 
 
@@ -93,7 +95,7 @@ def work(what: str, paths: list[str]) -> dict[str, float]:
     return {"seconds": seconds, "growth": peak_memory() - before, "passes": passes}
 
 
-def throughput(num_classes: int, values: int = 1 << 25) -> dict[str, float]:
+def throughput(num_classes: int, values: int = 1 << 22 if QUICK else 1 << 25) -> dict[str, float]:
     """Values that one core takes in a second: by `evaluate`, and by a pass of the temperature's fit."""
     import torch
 
@@ -118,9 +120,9 @@ def throughput(num_classes: int, values: int = 1 << 25) -> dict[str, float]:
 def measure(paths: list[Path], repeats: int) -> dict[str, dict[str, float]]:
     """Every job in processes of their own, in turn; the best time and the largest growth of each."""
     found: dict[str, dict[str, float]] = {}
-    for _ in range(repeats):
+    for _ in range(turns(repeats)):
         for what in ("pyarrow", "evaluate", "calibrate"):
-            command = [sys.executable, __file__, "--work", what, *map(str, paths)]
+            command = [sys.executable, __file__, *(["--quick"] * QUICK), "--work", what, *map(str, paths)]
             answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             earlier = found.setdefault(what, answer)
             earlier["seconds"] = min(earlier["seconds"], answer["seconds"])
@@ -128,55 +130,13 @@ def measure(paths: list[Path], repeats: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def as_markdown(sizes: dict[str, dict[str, dict[str, float]]], cores: dict[str, dict[str, float]]) -> str:
-    """The page of the results."""
-    lines = [
-        "# Streams",
-        "",
-        "`focalcal evaluate` and `focalcal calibrate --method temperature` on float16 logits with labels, in Parquet",
-        f"shards of a million rows of {CLASSES} classes. Speed is that of a pass over the rows, as a share of the one",
-        "at which pyarrow alone reads the same columns into numpy in the same run; growth is that of resident memory",
-        "beyond the imports, at its peak.",
-        "",
-        "| rows | pyarrow | evaluate | speed | growth | temperature | passes | speed | growth |",
-        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for rows, found in sizes.items():
-        read, evaluate, calibrate = (found[what] for what in ("pyarrow", "evaluate", "calibrate"))
-        shares = [read["seconds"] * each["passes"] / each["seconds"] for each in (evaluate, calibrate)]
-        lines.append(
-            f"| {int(rows):,} | {read['seconds']:.1f} s | {evaluate['seconds']:.1f} s | {shares[0]:.2f} | "
-            f"{evaluate['growth']:.0f} MiB | {calibrate['seconds']:.1f} s | {calibrate['passes']:.0f} | "
-            f"{shares[1]:.2f} | {calibrate['growth']:.0f} MiB |"
-        )
-    lines += [
-        "",
-        f"Goals: speed at least {SPEED_GOAL}, growth at most {MEMORY_GOAL} MiB whatever the rows, and",
-        "time linear in the rows: ",
-    ]
-    per_row = {
-        what: [f[what]["seconds"] / int(rows) for rows, f in sizes.items()] for what in ("evaluate", "calibrate")
-    }
-    spread = {what: max(each) / min(each) - 1 for what, each in per_row.items()}
-    lines[-1] += ", ".join(f"{what}'s time a row varies by {100 * each:.0f} %" for what, each in spread.items())
-    lines[-1] += f" (goal {100 * LINEAR_GOAL:.0f} %)."
-    lines += [
-        "",
-        "A core from memory, millions of values a second:",
-        "",
-        "| classes | evaluate | a pass of temperature |",
-    ]
-    lines += ["|---:|---:|---:|"]
-    lines += [f"| {int(k):,} | {v['evaluate'] / 1e6:.0f} | {v['temperature'] / 1e6:.0f} |" for k, v in cores.items()]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     """Make the shards, measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--rows", type=int, default=5 * SHARD if QUICK else 20_000_000)
     parser.add_argument("--folder", type=Path, help="where the shards are or go; a temporary folder if not given")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="small and once, writes nothing")
     parser.add_argument("--work", nargs="+", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.work:
@@ -188,10 +148,16 @@ def main() -> None:
         paths = write_shards(folder, asked.rows)
         counts = sorted({max(1, len(paths) * part // 20) for part in (1, 5, 10, 20)})
         sizes: dict[str, Any] = {str(count * SHARD): measure(paths[:count], asked.repeats) for count in counts}
-    cores = {str(classes): throughput(classes) for classes in (10, 100, 1_000, 10_000, 100_000)}
-    page = as_markdown(sizes, cores)
-    print(page)
-    save("streams", {"sizes": sizes, "cores": cores}, page)
+    cores = {str(classes): throughput(classes) for classes in CLASS_COUNTS}
+    for rows, found in sizes.items():
+        read = found["pyarrow"]["seconds"]
+        print(f"{int(rows):,} rows: pyarrow takes {read:.1f} s")
+        for what in ("evaluate", "calibrate"):
+            ours = found[what]
+            a_pass = ours["seconds"] / ours["passes"] / read
+            print(f"  {what:10s} {a_pass:5.2f} x pyarrow a pass, memory grows by {ours['growth']:.0f} MiB")
+    goals = {"speed": SPEED_GOAL, "growth": MEMORY_GOAL, "linear": LINEAR_GOAL}
+    save("streams", {"sizes": sizes, "cores": cores, "goals": goals})
 
 
 if __name__ == "__main__":
