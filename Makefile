@@ -43,18 +43,17 @@ format: $(VENV)/dev.stamp  ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(VENV)/bench.stamp: $(VENV)/dev.stamp
-	@echo "Installing the benchmarks' peers into $(VENV) ..."
-	$(PIP) install --constraint constraints.txt --editable '.[dev,bench]'
+# The peers have an environment of their own: what they ask for must not decide what the tests run with.
+BENCH  := .venv-bench
+QUICK  ?=
+$(BENCH)/bench.stamp: pyproject.toml constraints.txt
+	@echo "Installing the benchmarks' peers into $(BENCH) ..."
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt --editable '.[bench,lab]'
 	@touch $@
 
-bench: $(VENV)/bench.stamp  ## Run the benchmarks; results go to benchmarks/results
-	$(BIN)/python benchmarks/losses.py
-	$(BIN)/python benchmarks/metrics.py
-	$(BIN)/python benchmarks/calibrators.py
-	$(BIN)/python benchmarks/post_hoc.py
-	$(BIN)/python benchmarks/cli.py
-	$(BIN)/python benchmarks/lab.py
+bench: $(BENCH)/bench.stamp  ## Run all benchmarks against their peers and make their pages (QUICK=1: see that they run)
+	$(BENCH)/bin/python benchmarks/run.py $(if $(filter-out 0,$(QUICK)),--quick)
 
 clean:  ## Remove the environment and all caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

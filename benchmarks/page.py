@@ -329,9 +329,9 @@ def page(found: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Speed",
         "",
-        "Made by `benchmarks/page.py` from the files in `benchmarks/results`, which `make bench` writes. Contestants take",
-        "turns in one run and the best turn of each counts, so that ratios are steady on a noisy machine while seconds are",
-        "not. A ratio below 1 means that focalcal takes less time. What was asked are the goals in the scripts.",
+        "Made by `benchmarks/page.py` from the files in `benchmarks/results`, which `make bench` writes. Contestants",
+        "take turns in one run and the best turn of each counts, so that ratios are steady on a noisy machine while",
+        "seconds are not. A ratio below 1 means that focalcal takes less time. What was asked are the scripts' goals.",
         "",
         "## Where focalcal is slower",
         "",
@@ -350,7 +350,7 @@ def page(found: dict[str, dict[str, Any]]) -> str:
         "",
         "## Memory",
         "",
-        "Peaks of resident memory. Of LinearFocalLoss it is beyond inputs and gradients, of a stream beyond the imports.",
+        "Peaks of resident memory. Of LinearFocalLoss, beyond inputs and gradients; of a stream, beyond the imports.",
         "",
         *memory(found),
     ]

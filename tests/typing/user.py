@@ -91,7 +91,7 @@ def calibrators(logits: Tensor, labels: Tensor, array: Array) -> None:
     assert_type(fc.IsotonicCalibration().fit(logits, labels), fc.IsotonicCalibration)
     assert_type(fc.BayesianBinning().fit(logits, labels), fc.BayesianBinning)
     assert_type(fc.Identity().fit(logits, labels), fc.Identity)
-    assert_type(fc.Compose([fc.VectorScaling(), temperature]).fit(logits, labels), fc.Compose)
+    assert_type(fc.Compose(fc.VectorScaling(), temperature).fit(logits, labels), fc.Compose)
     assert_type(fc.load_calibrator("calibrator.json"), fc.Calibrator)
     selection = fc.select_calibrator(logits, labels)
     assert_type(selection, fc.Selection)
