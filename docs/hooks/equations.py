@@ -44,7 +44,9 @@ def _spaced(made: str) -> str:
     made = re.sub(r"<mo>([A-Za-z]{2,})</mo>", r"<mi>\1</mi>", made)  # words are no operators, which stand apart
     made = re.sub(rf"{_FUNCTION}(?=<m(?!o\b))", rf"\1{_THIN}", made)
     made = re.sub(rf"(</m(?:i|n|sub|sup|subsup|frac)>){_FUNCTION}", rf"\1{_THIN}\2", made)
-    return re.sub(rf"(<math[^>]*><mrow>|{_BEFORE_A_SIGN})<mo>&#x02212;</mo>", r'\1<mo form="prefix">&#x02212;</mo>', made)
+    return re.sub(
+        rf"(<math[^>]*><mrow>|{_BEFORE_A_SIGN})<mo>&#x02212;</mo>", r'\1<mo form="prefix">&#x02212;</mo>', made
+    )
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -23,7 +23,9 @@ _ELSEWHERE = {"CHANGELOG.md": "changelog.md"}  # made into a page by a hook
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrite the links of a page, which are relative to its file."""
-    return rewrite(markdown, folder=Path(config.docs_dir, page.file.src_uri).parent, page=page.file.src_uri, config=config)
+    return rewrite(
+        markdown, folder=Path(config.docs_dir, page.file.src_uri).parent, page=page.file.src_uri, config=config
+    )
 
 
 def rewrite(markdown: str, *, folder: Path, page: str, config: MkDocsConfig) -> str:
