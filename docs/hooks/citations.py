@@ -33,4 +33,5 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
 
     # A citation may be broken over lines but not over tags, so each piece of text is enough.
     pieces = _APART.split(content)
-    return "".join(_CITED.sub(cited, text) + (apart or "") for text, apart in zip(pieces[::3], [*pieces[1::3], ""]))
+    texts, apart = pieces[::3], [*pieces[1::3], ""]
+    return "".join(_CITED.sub(cited, text) + kept for text, kept in zip(texts, apart, strict=True))

@@ -1,4 +1,4 @@
-"""Links that leave docs/ lead to the repository on the site, as they do on GitHub; one that leads nowhere is a warning."""
+"""Links that leave docs/ lead to the repository, as they do on GitHub; one that leads nowhere is a warning."""
 
 from __future__ import annotations
 
