@@ -89,7 +89,14 @@ def compute_loss_func(
 
 
 class TrainerLoss:
-    """A loss as `Trainer` calls it; made by `compute_loss_func`. `loss` is the module inside."""
+    """A loss as `Trainer` calls it; made by `compute_loss_func`. `loss` is the module inside.
+
+    >>> loss = compute_loss_func("fl-3")
+    >>> isinstance(loss, TrainerLoss), loss.loss
+    (True, FocalLoss(gamma=3.0, reduction='sum'))
+    >>> loss({"logits": torch.tensor([[2.0, 0.0]])}, torch.tensor([0]))
+    tensor(0.0002)
+    """
 
     def __init__(self, loss: nn.Module, shift: bool | None) -> None:
         self.loss, self.shift = loss, shift

@@ -25,6 +25,10 @@ class PublishedNumber:
     A run's `value` times `scale` is in the unit of the table: percent nearly everywhere, NLL times 100. `dataset` and
     `model` are the table's; `against` is the set out of distribution, which is the `dataset` of ghosh2022 Table 8.
     `temperature` and `gamma_ev` are the optimum where the table prints it, `std` the spread over the paper's own runs.
+
+    >>> number = published_numbers("ghosh2022", "7")[0]
+    >>> number.paper, number.dataset, number.metric, number.scale
+    ('ghosh2022', 'cifar10', 'ece_ew', 100.0)
     """
 
     paper: str

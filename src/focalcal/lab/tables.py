@@ -16,7 +16,6 @@ from focalcal.lab.results import Measured, RunResult, read_result
 
 __all__ = ["PAPER_SPLITS", "Table", "TableRow", "published_table", "read_runs"]
 
-# Training, validation and test rows in the papers, by the data of a recipe [mukhoti2020, App. D; ghosh2022, App. D].
 PAPER_SPLITS = {
     "cifar10": (45_000, 5_000, 10_000),
     "cifar100": (45_000, 5_000, 10_000),
@@ -26,6 +25,7 @@ PAPER_SPLITS = {
     "20newsgroups-bert": (15_098, 900, 3_999),
     "sst-binary": (6_920, 872, 1_821),
 }
+"""Training, validation and test rows in the papers, by a recipe's data [mukhoti2020, App. D; ghosh2022, App. D]."""
 Status = Literal["measured", "not run", "not averaged"]
 
 
@@ -36,6 +36,10 @@ class TableRow:
     `measured` is the mean over the seeds, `std` their spread (with one in the denominator less; none for one seed),
     `difference` measured minus published. `status` is "not averaged" where the runs do not belong together, and `note`
     says why. `temperature` is the mean of the fitted ones; what is `published_...` is the paper's own.
+
+    >>> row = published_table("komisarenko2024", "1", "/nowhere").rows[0]
+    >>> row.status, row.measured, row.seeds
+    ('not run', None, 0)
     """
 
     dataset: str
@@ -63,6 +67,10 @@ class Table:
     """A published table with what was measured: the answer of `focalcal lab table`.
 
     `runs` is the number of finished runs below the folder that it uses, `measured` that of the cells they fill.
+
+    >>> table = published_table("komisarenko2024", "1", "/nowhere")
+    >>> table.paper, len(table.rows), table.measured
+    ('komisarenko2024', 108, 0)
     """
 
     paper: str

@@ -48,7 +48,9 @@ class AdaFocalLoss(ValidationBinsLoss):
     Args:
         num_bins: equal-mass validation bins.
         lam: $\lambda$, how fast gamma reacts.
-        gamma_init, gamma_max, gamma_min: where gammas start, and their bounds.
+        gamma_init: where all gammas start.
+        gamma_max: their upper bound.
+        gamma_min: their lower bound.
         switch_at: $S_{th}$, the size of gamma below which focal and inverse focal loss are exchanged.
         options: weight, ignore_index, label_smoothing, reduction, validate, as in `focal_loss`.
 

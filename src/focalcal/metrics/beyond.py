@@ -101,6 +101,10 @@ class TrainValBins:
     """Training and validation side by side: validation bins, and training rows in bins with the same edges.
 
     `train.confidence` is the mean probability of the true class, as AdaFocal sees training rows; empty bins are 0.
+
+    >>> both = train_val_bins([[3.0, 0.0], [0.0, 3.0]], [0, 1], [[2.0, 0.0], [0.0, 1.0]], [0, 0], num_bins=2)
+    >>> both.val.count.tolist(), both.train.count.tolist()
+    ([1.0, 1.0], [0.0, 2.0])
     """
 
     train: Bins

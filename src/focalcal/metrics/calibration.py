@@ -186,7 +186,12 @@ def ece_sweep(
 
 @dataclass(frozen=True)
 class BrierParts:
-    """The Brier score in parts: `calibration`, `refinement`, and `within_bins`, what binning leaves over."""
+    """The Brier score in parts: `calibration`, `refinement`, and `within_bins`, what binning leaves over.
+
+    >>> parts = brier_decomposition([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [0, 1, 1])
+    >>> round(parts.calibration, 4), round(parts.refinement, 4), round(parts.total, 4)
+    (0.0403, 0.1667, 0.207)
+    """
 
     calibration: Measured
     refinement: Measured

@@ -23,6 +23,11 @@ class Evaluation:
     Undefined numbers are None: the entropy of wrong predictions where there are none, top-5 accuracy of fewer than five
     classes, the classwise error where it was not asked for. `definitions` says in words what each number is, `warnings`
     which ones are not to be trusted. `bins` are the equal-width bins of `ece`, `equal_mass_bins` those of `ada_ece`.
+
+    >>> from focalcal import evaluate
+    >>> result = evaluate([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [0, 1, 1])
+    >>> result.n, round(result.accuracy, 4), round(result.ece, 4), result.definitions["ece"]
+    (3, 0.6667, 0.1938, 'ECE, top label, 15 equal-width bins, l1')
     """
 
     n: int

@@ -24,7 +24,13 @@ _SHOWN = ("accuracy", "mean_confidence", "nll", "ece", "ada_ece", "classwise_ece
 
 @dataclass(frozen=True, eq=False)
 class GroupedEvaluation(Mapping[str, Evaluation]):
-    """The evaluation of each group of rows by its name, in order of the names, and that of all rows together."""
+    """The evaluation of each group of rows by its name, in order of the names, and that of all rows together.
+
+    >>> logits, labels = [[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [0, 1, 1]
+    >>> found = evaluate(logits, labels, by=["en", "de", "de"])
+    >>> {name: each.accuracy for name, each in found.items()}, found.overall.n
+    ({'de': 0.5, 'en': 1.0}, 3)
+    """
 
     by: str
     overall: Evaluation

@@ -193,7 +193,12 @@ def _harmonic_step(before: Array, mass: Array, counts_rows: bool) -> Array:
 
 @dataclass(frozen=True)
 class RiskCoverage:
-    """The error rate `risk` among the most confident rows, for every `coverage`, the share of rows that they are."""
+    """The error rate `risk` among the most confident rows, for every `coverage`, the share of rows that they are.
+
+    >>> curve = risk_coverage_curve([[2.0, 0.0], [0.0, 1.5], [1.0, 0.0]], [0, 1, 1])
+    >>> [round(float(risk), 4) for risk in curve.risk]
+    [0.0, 0.0, 0.3333]
+    """
 
     coverage: Array
     risk: Array

@@ -72,7 +72,13 @@ _CELLS_PER_BIN = 64
 
 @dataclass(frozen=True)
 class Interval:
-    """A measured `value` with the interval from `low` to `high` that covers the truth with probability `level`."""
+    """A measured `value` with the interval from `low` to `high` that covers the truth with probability `level`.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]).repeat(50, 1)
+    >>> found = bootstrap("accuracy", logits, torch.tensor([0, 1, 1]).repeat(50))
+    >>> round(found.value, 4), found.low < found.value < found.high, found.level
+    (0.6667, True, 0.95)
+    """
 
     value: float
     low: float
@@ -205,7 +211,13 @@ def replicates(
 
 @dataclass(frozen=True)
 class Comparison:
-    """The paired `difference` of a measure, first minus second, its interval, and a two-sided `p_value`."""
+    """The paired `difference` of a measure, first minus second, its interval, and a two-sided `p_value`.
+
+    >>> logits = torch.tensor([[4.0, 0.0], [0.0, 4.0], [4.0, 0.0]]).repeat(50, 1)
+    >>> found = compare(logits, logits / 4, torch.tensor([0, 1, 1]).repeat(50), metric="nll")
+    >>> round(found.first, 3), round(found.second, 3), found.p_value < 0.05
+    (1.351, 0.647, True)
+    """
 
     difference: float
     low: float
@@ -420,6 +432,11 @@ class ConsistencyBars:
 
     Per bin: accuracies between `low` and `high` are no evidence against calibration. Over all: such a model shows an
     ECE of `expected_ece` on average and between `ece_low` and `ece_high` mostly; `ece` is the one that was measured.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]).repeat(50, 1)
+    >>> bars = consistency_bars(logits, torch.tensor([0, 1, 1]).repeat(50))
+    >>> bars.ece_low < bars.expected_ece < bars.ece_high < bars.ece
+    True
     """
 
     bins: Bins

@@ -2,6 +2,10 @@
 
 `claims.csv` and `published_results.csv` are our own readings; their columns are described in `docs/papers.md`. The
 checks of the claims that need arithmetic only are in `focalcal.papers.exact`, which is imported when first asked for.
+
+>>> from focalcal import papers
+>>> [(row["where"], row["claim"]) for row in papers.claims("mukhoti2020.eq2")]
+[('sec. 2, eq. 2', 'MCE = max_i |A_i - C_i| over the same bins.')]
 """
 
 from __future__ import annotations
@@ -16,12 +20,12 @@ from focalcal.errors import FocalCalError, InputError
 
 __all__ = ["NEEDS", "Check", "CheckResult", "checks", "claims", "published_results", "run_check"]
 
-# What it takes to check a claim, by its `checkable_on`.
 NEEDS = {
     "cpu-exact": "arithmetic only",
     "cpu-small-data": "a toy problem, a small network or saved logits",
     "gpu-full": "the paper's own training runs",
 }
+"""What it takes to check a claim, by its `checkable_on`."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,10 @@ class Check:
     """A claim that arithmetic alone can check, and the function that does.
 
     `printed` and `true` are empty if the claim holds as printed; `name` is the function's, `checked` its description.
+
+    >>> check = checks()[0]
+    >>> check.id, check.where, check.holds
+    ('mukhoti2020.eq1', 'sec. 2, eq. 1', True)
     """
 
     id: str
@@ -44,7 +52,12 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What became of one check; the message is empty if it passed."""
+    """What became of one check; the message is empty if it passed.
+
+    >>> result = run_check("mukhoti2020.g.p0-gamma1")
+    >>> result.passed, result.message
+    (True, '')
+    """
 
     id: str
     passed: bool

@@ -19,6 +19,9 @@ class Columns:
 
     Usual are `logits`, `log_probs` or `probs`, whose name says the `kind`; `labels`; and where they are there,
     `weights`, `split` and `class_names`. Scores of another name need `kind`.
+
+    >>> Columns(scores="score_", kind="logits").kind  # score_0, score_1, ... are logits; all else has its usual name
+    'logits'
     """
 
     scores: str | None = None
@@ -40,6 +43,10 @@ class Table:
     `history` holds the record of an AdaFocal run, fields (updates, bins) by the names of `AdaFocalLoss.history`, stored
     in a file as `history_gamma`, `history_count` and so on. `name` says where the rows came from, and `groups` has the
     column that they are grouped by, if that was asked for.
+
+    >>> table = Table("mine", np.array([[2.0, 0.0], [0.0, 1.0]]), "logits", labels=np.array([0, 1]))
+    >>> table.num_rows, table.num_classes
+    (2, 2)
     """
 
     name: str

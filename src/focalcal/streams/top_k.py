@@ -32,7 +32,14 @@ class TopKStream:
     that of the true tokens, `label_log_probs` that of their log-probabilities, if there is one (null where it is not
     known), and `weights` that of row weights.
 
-        evaluate_truncated(TopKStream("tokens/*.parquet", num_classes=50_257))
+    >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile
+    >>> from focalcal.metrics.truncated import evaluate_truncated
+    >>> rows = {"top_ids": [[7, 2], [3]], "top_log_probs": [[-0.1, -3.0], [-0.5]], "label": [7, 4]}
+    >>> with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+    ...     pq.write_table(pa.table(rows), file.name)
+    ...     found = evaluate_truncated(TopKStream(file.name, num_classes=50_257))
+    >>> found.num_rows, found.exact["accuracy"]
+    (2, 0.5)
     """
 
     paths: Paths

@@ -38,7 +38,8 @@ class CalibratedClassifier(pl.LightningModule):
         optimizer: makes the optimiser from the parameters; Adam with `learning_rate` if none is given.
         schedule: makes a learning-rate schedule that is stepped after every batch.
         every: how often AdaFocal and CalFocal are updated; see `AdaFocalCallback`.
-        augment, prepare: change the inputs of training batches, and of all batches.
+        augment: changes the inputs of training batches.
+        prepare: changes the inputs of all batches, after `augment` has.
         num_bins: bins of the calibration errors.
 
     Under DDP a summed loss is the sum over all processes, and a mean the mean over all rows, as in one process.

@@ -12,7 +12,6 @@ from focalcal.lab.data.base import Batch, Batched, Data, Load, Rows
 
 __all__ = ["DATA", "Batch", "Batched", "Data", "Load", "Rows", "load_data"]
 
-# Where each data set is loaded, imported when it is asked for: "module:function", a `focalcal.lab.data.base.Load`.
 DATA: dict[str, str] = {
     "digits": "focalcal.lab.data.synthetic:digits",
     "one-dimensional": "focalcal.lab.data.synthetic:one_dimensional",
@@ -33,6 +32,7 @@ DATA: dict[str, str] = {
     "wmt14-en-de": "focalcal.lab.translation.data:wmt14_en_de",
     "own": "focalcal.lab.data.own:own",
 }
+"""Where each data set is loaded, imported when it is asked for: "module:function", a `focalcal.lab.data.base.Load`."""
 
 
 def load_data(name: str, folder: str | Path | None = None, *, seed: int = 0, **options: Any) -> Data:

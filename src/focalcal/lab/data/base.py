@@ -11,12 +11,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-# Inputs (a tensor, or anything that a network of the lab takes) and class numbers, one a row of the logits.
 Batch: TypeAlias = "tuple[Any, Tensor]"
+"""Inputs (a tensor, or anything that a network of the lab takes) and class numbers, one a row of the logits."""
 
 
 class Batched(Protocol):
-    """A data set that gives whole batches: what torch's loader asks of `__getitems__`, without a list in between."""
+    """A data set that gives whole batches: what torch's loader asks of `__getitems__`, without a list in between.
+
+    >>> rows = Rows(torch.zeros(3, 2), torch.tensor([0, 1, 0]))
+    >>> hasattr(rows, "__getitems__"), len(rows)
+    (True, 3)
+    """
 
     def __len__(self) -> int: ...
 
@@ -58,6 +63,11 @@ class Data:
     `size`, `vocabulary`, `vectors`, `features`. `about` says in one line where the rows come from and how they were
     split. Where a sample gives several rows of logits (the nodes of a tree, the words of a sentence),
     `one_row_a_sample` is false.
+
+    >>> from focalcal.lab.data import load_data
+    >>> data = load_data("digits")
+    >>> data.num_classes, len(data.train), data.facts["size"]
+    (10, 500, 8)
     """
 
     name: str
@@ -74,7 +84,13 @@ class Data:
 
 
 class Load(Protocol):
-    """How a data set is loaded: from `folder` if there is one, else from where the set is public."""
+    """How a data set is loaded: from `folder` if there is one, else from where the set is public.
+
+    >>> from focalcal.lab.data.synthetic import digits
+    >>> load: Load = digits
+    >>> load(None, seed=0).name
+    'digits'
+    """
 
     def __call__(self, folder: Path | None, *, seed: int, **options: Any) -> Data:
         """The data, split by the seed."""

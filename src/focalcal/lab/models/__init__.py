@@ -16,8 +16,6 @@ from focalcal.errors import InputError
 
 __all__ = ["MODELS", "make_model"]
 
-# Where each network is made, imported when it is asked for: "module:function", called as
-# function(num_classes, facts, **options).
 MODELS: dict[str, str] = {
     "linear": "focalcal.lab.models.mlp:linear",
     "mlp": "focalcal.lab.models.mlp:mlp",
@@ -36,6 +34,8 @@ MODELS: dict[str, str] = {
     "bert": "focalcal.lab.models.bert:bert",
     "transformer": "focalcal.lab.models.transformer:transformer",
 }
+"""Where each network is made, imported when it is asked for: "module:function", called as
+`function(num_classes, facts, **options)`."""
 
 
 def make_model(name: str, num_classes: int, facts: Mapping[str, Any] | None = None, **options: Any) -> nn.Module:

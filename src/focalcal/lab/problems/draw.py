@@ -41,6 +41,10 @@ def draw_norms(problem: LinearProblem) -> Any:
     """How the norms of logits and weights grow with each loss, and what they tend to (dashed).
 
     Source: [mukhoti2020, Fig. 7].
+
+    >>> from focalcal.lab.problems import linear_problem
+    >>> [axes.get_ylabel() for axes in draw_norms(linear_problem(epochs=3)).axes]
+    ['logits, root mean square', 'norm of the weights']
     """
     figure = figures.new_figure(2 * figures.COLUMN, 2.4)
     left, right = figure.subplots(1, 2)
@@ -60,6 +64,10 @@ def draw_mistakes(problem: LinearProblem) -> Any:
     """The confidences of misclassified test points, and every loss's decision regions.
 
     Source: [mukhoti2020, Fig. 8].
+
+    >>> from focalcal.lab.problems import linear_problem
+    >>> len(draw_mistakes(linear_problem(epochs=3)).axes)  # confidences, and a panel for each loss
+    3
     """
     figure = figures.new_figure(2 * figures.COLUMN, 2.4)
     first, *others = figure.subplots(1, 1 + len(problem.runs))
@@ -92,6 +100,12 @@ def draw_one_dimensional(problem: OneDimensionalProblem) -> Any:
     """The densities, the posterior, and beside it (dashed) what each network says: as trained, after TS, after Ψ.
 
     Source: [charoenphakdee2021, Fig. 3].
+
+    >>> from focalcal.lab.problems import one_dimensional_problem
+    >>> sizes = {"epochs": 1, "train_size": 500, "val_size": 500, "test_size": 500}
+    >>> problem = one_dimensional_problem(gammas=[1.0], **sizes)
+    >>> [axes.get_title() for axes in draw_one_dimensional(problem).axes[:2]]
+    ['p(x) and p(x, y)', 'p(y | x)']
     """
     focal = [gamma for gamma in dict.fromkeys(one.gamma for one in problem.measured) if gamma != 0]
     figure = figures.new_figure(2 * figures.COLUMN, 1.9 * (1 + len(focal)))
@@ -127,7 +141,16 @@ def _compared(ax: Any, problem: OneDimensionalProblem, one: Estimate) -> None:
 
 
 def save_drawings(folder: str | Path, linear: LinearProblem, one_dimensional: OneDimensionalProblem) -> list[Path]:
-    """Write all three figures into a folder as PNG; returns the files."""
+    """Write all three figures into a folder as PNG; returns the files.
+
+    >>> import tempfile
+    >>> from focalcal.lab.problems import linear_problem, one_dimensional_problem
+    >>> linear = linear_problem(epochs=3)
+    >>> line = one_dimensional_problem(gammas=[1.0], epochs=1, train_size=500, val_size=500, test_size=500)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(*[path.name for path in save_drawings(folder, linear, line)])
+    linear_norms.png linear_mistakes.png one_dimensional.png
+    """
     drawn = {
         "linear_norms.png": draw_norms(linear),
         "linear_mistakes.png": draw_mistakes(linear),

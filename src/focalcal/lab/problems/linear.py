@@ -33,6 +33,11 @@ class Limit:
 
     `logit_norm` is the root of the mean square of the logits, `sure_mistakes` the share of misclassified points with a
     confidence of at least `SURE`.
+
+    >>> two = four_clusters(train_size=1, val_size=1, test_size=1).facts["mixture"]
+    >>> limit = linear_limit(two, 1.0)
+    >>> round(limit.weight_norm, 3), round(limit.error, 3)
+    (0.578, 0.106)
     """
 
     weights: tuple[float, ...]
@@ -47,6 +52,10 @@ class LinearRun:
     """Gradient descent with one loss: norms from the start (epoch 0) on, and what the last weights do to the test rows.
 
     `mistakes` are the confidences of the misclassified test points.
+
+    >>> run = linear_problem(epochs=3, gammas=[1.0]).runs[0]
+    >>> run.gamma, run.weight_norms[0], len(run.weight_norms)
+    (1.0, 0.0, 4)
     """
 
     gamma: float
@@ -70,7 +79,12 @@ class LinearRun:
 
 @dataclass(frozen=True)
 class LinearProblem:
-    """The problem solved with each gamma; `bayes_error` is that of the true posterior on the test rows."""
+    """The problem solved with each gamma; `bayes_error` is that of the true posterior on the test rows.
+
+    >>> problem = linear_problem(epochs=3)
+    >>> [run.gamma for run in problem.runs], problem.epochs
+    ([0.0, 1.0], 3)
+    """
 
     seed: int
     epochs: int
@@ -205,6 +219,11 @@ def linear_risk(weights: Tensor, mixture: ClassMixture, gamma: float) -> Tensor:
 
     where $s$ is turned so that positive means the cluster's own class, $\ell(s)$ is the focal loss of $\sigma(s)$ and
     $f_c$ the probability that the label is flipped; the expectations are Gauss-Hermite sums.
+
+    >>> two = four_clusters(train_size=1, val_size=1, test_size=1).facts["mixture"]
+    >>> nothing = torch.zeros(2).double()  # says 1/2 everywhere: log 2, and with gamma 1 half of it
+    >>> [round(float(linear_risk(nothing, two, gamma)), 4) for gamma in (0.0, 1.0)]
+    [0.6931, 0.3466]
     """
     nodes, shares = _quadrature()
     centre, spread = _margins(weights, mixture)

@@ -46,6 +46,14 @@ class TruncatedEvaluation:
     `num_unknown` labels are neither listed nor given. As a rule each of them makes the upper end of `nll` infinite.
     `nll_known` is the mean over the other rows, and flatters, as it leaves out rows that the model got wrong.
     `remaining_mass` is the mean probability of which nothing is known.
+
+    >>> import torch
+    >>> from focalcal.metrics.truncated import TopK
+    >>> log_probs = torch.tensor([[0.7, 0.2], [0.8, 0.1]]).log()
+    >>> lists = TopK(torch.tensor([[0, 1], [1, 0]]), log_probs, torch.tensor([0, 0]), num_classes=3)
+    >>> found = evaluate_truncated(lists)
+    >>> found.exact["accuracy"], round(found.remaining_mass, 4)
+    (0.5, 0.1)
     """
 
     num_rows: int

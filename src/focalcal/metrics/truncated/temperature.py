@@ -47,6 +47,13 @@ class TemperatureInterval:
     part, and `num_unknown` did not, because nothing is known of their labels' probabilities; with them the best
     temperature is at least `low_with_unknown`, and may be any larger one. `at_boundary` says that some of these is at
     the end of the search, not at a minimum.
+
+    >>> from focalcal.metrics.truncated import TopK
+    >>> log_probs = torch.tensor([[0.7, 0.2], [0.8, 0.1]]).log()
+    >>> lists = TopK(torch.tensor([[0, 1], [1, 0]]), log_probs, torch.tensor([0, 0]), num_classes=3)
+    >>> found = temperature_interval(lists)
+    >>> found.low <= found.greedy <= found.high, found.num_rows
+    (True, 2)
     """
 
     low: float

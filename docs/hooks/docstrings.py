@@ -1,0 +1,34 @@
+"""Docstrings are Markdown but for their examples: these are set as code, prompts and all."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+# A prompt at the start of a paragraph, and all lines of that paragraph.
+_EXAMPLE = re.compile(r"(?:^|(?<=\n\n))((?: *)>>> .*?)(?=\n[ \t]*\n(?! *>>> )|\Z)", re.DOTALL)
+
+
+class Examples(griffe.Extension):
+    """Puts the examples of every docstring into fenced blocks."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Change one docstring; empty lines between two examples stay within the block."""
+        if obj.docstring:
+            obj.docstring.value = fenced(obj.docstring.value)
+
+
+def fenced(docstring: str) -> str:
+    r"""The docstring with its examples in fenced blocks.
+
+    >>> print(fenced("Adds.\n\n>>> 1 + 1\n2"))
+    Adds.
+    <BLANKLINE>
+    ```pycon
+    >>> 1 + 1
+    2
+    ```
+    """
+    return _EXAMPLE.sub(r"```pycon\n\1\n```", docstring)
