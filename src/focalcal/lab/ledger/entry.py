@@ -18,7 +18,7 @@ Standing: TypeAlias = Literal[
 # In the order of the page, with what each means.
 STANDINGS: dict[Standing, str] = {
     "holds with a correction": (
-        "not true as printed, or only on a loose reading; its check shows a counterexample and proves what holds instead"
+        "not true as printed, or only on a loose reading; its check shows a counterexample and proves what is true"
     ),
     "proved numerically": (
         "a check computes it, over grids and against slow formulas; one test runs the check, and another breaks the "

@@ -73,13 +73,13 @@ def _paper(paper: str, entries: Sequence[Entry]) -> list[str]:
         for each in entries
     ]
     count = Counter(each.standing for each in entries)
-    said = ", ".join(f"{count[standing]} {standing}" for standing in STANDINGS if count[standing])
+    said = ", ".join(f"{standing}: {count[standing]}" for standing in STANDINGS if count[standing])
     table = _table(("Claim", "To be shown", "Standing", "Found"), rows)
-    return [f"## {_PAPERS[paper]}\n", f"{len(entries)} claims: {said}.\n", table]
+    return [f"## {_PAPERS[paper]}\n", f"{len(entries)} claims ({said}).\n", table]
 
 
 def _standing(entry: Entry) -> str:
-    return entry.standing + (f": {entry.verdict}" if entry.verdict else "")
+    return entry.standing + (f": {entry.verdict}" if entry.standing == "measured" else "")
 
 
 def _found(entry: Entry) -> str:
