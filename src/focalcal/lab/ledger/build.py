@@ -137,8 +137,9 @@ def _toy(claim: str) -> dict[str, Any]:
 
 
 def _set_up(claim: str) -> dict[str, Any]:
-    recipe, test, remark = SET_UPS[claim]
-    return {"standing": "set-up kept by a recipe", "sentence": remark, "tests": (test,), "recipes": (recipe,)}
+    recipe, tests, remark = SET_UPS[claim]
+    named = tuple(tests.split())
+    return {"standing": "set-up kept by a recipe", "sentence": remark, "tests": named, "recipes": (recipe,)}
 
 
 def _gpu(claim: str) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 _G = "g(p, γ) = (1 − p)^γ − γ p (1 − p)^(γ−1) log p"
 _PHI = "φ(v) = (1 − v)^γ − γ v (1 − v)^(γ−1) log v"
-_GAMMA_STAR = "γ*(p₀) = a/b + W₋₁(−a^(1 − a/b) · log a / b) / log a\nwith a = 1 − p₀ and b = p₀ log p₀; W₋₁ is a branch of Lambert's W"
+_GAMMA_STAR = """\
+γ*(p₀) = a/b + W₋₁(−a^(1 − a/b) · log a / b) / log a
+with a = 1 − p₀ and b = p₀ log p₀; W₋₁ is a branch of Lambert's W"""
 _PSI = "Ψᵢ(v) = h(vᵢ) / Σₗ h(vₗ),   h(v) = v / φ(v)\n" + _PHI
 _BINARY_MAP = "p(q) = 1 / (1 + ((1−q)/q)^γ · ((1−q) − γ q log q) / (q − γ (1−q) log(1−q)))"
 _FOCAL = "L_f(p) = −(1 − p)^γ log p"

@@ -19,10 +19,10 @@ class Recipe(NamedTuple):
 
 
 class SetUp(NamedTuple):
-    """The recipe that a set-up is written into, what holds it to the paper, and a remark."""
+    """The recipe that a set-up is written into, the tests that hold it to the paper, and a remark."""
 
     recipe: str
-    test: str
+    tests: str
     remark: str
 
 
@@ -98,6 +98,9 @@ GPU: dict[str, Recipe] = {
 }
 
 _SET_UPS = "tests/claims/test_setups.py::test_"
+_TINY = (
+    "tests/lab/data/test_imagenet.py::test_tiny_imagenet_keeps_a_tenth_of_each_class_and_tests_on_the_validation_folder"
+)
 _RECIPES = "tests/lab/test_recipes.py::test_"
 SET_UPS: dict[str, SetUp] = {
     "mukhoti2020.sec3.setup": SetUp(
@@ -110,7 +113,7 @@ SET_UPS: dict[str, SetUp] = {
     ),
     "mukhoti2020.appD.splits": SetUp(
         "mukhoti2020/20newsgroups-gp-cnn",
-        f"{_SET_UPS}splits_of_mukhoti2020",
+        f"{_SET_UPS}splits_of_mukhoti2020 {_TINY}",
         "The copy of 20 Newsgroups used here has other splits (10,414/900/7,532); SST has the printed ones.",
     ),
     "mukhoti2020.appD.cifar": SetUp(
