@@ -1,17 +1,9 @@
-"""Every claim that arithmetic can check has exactly one check, and docs/claims.md is what the ledger writes."""
+"""Every claim that arithmetic can check has exactly one check."""
 
 from __future__ import annotations
 
-import runpy
-import sys
-from pathlib import Path
-
-import pytest
-
 from focalcal import papers
-from focalcal.papers import exact, ledger
-
-PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
+from focalcal.papers import exact
 
 
 def test_every_cpu_exact_claim_has_exactly_one_check_and_no_check_names_an_unknown_claim():
@@ -34,20 +26,3 @@ def test_every_check_is_in_the_file_of_its_paper_and_says_what_it_does():
         assert exact.TIED[check.id].function is getattr(getattr(exact, check.paper), check.name)
         assert check.id.startswith(f"{check.paper}.")
         assert len(check.checked) > 30
-
-
-def test_claims_page_is_what_the_ledger_writes():
-    assert PAGE.read_text(encoding="utf-8") == ledger.page(), "run: python -m focalcal.papers.ledger docs/claims.md"
-
-
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
-def test_ledger_writes_the_page_to_the_named_file(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["ledger", str(tmp_path / "claims.md")])
-    runpy.run_module("focalcal.papers.ledger", run_name="__main__")
-    assert (tmp_path / "claims.md").read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
-
-
-def test_claims_page_has_every_claim_once_in_a_table_row():
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    first = [line.split("`")[1] for line in lines if line.startswith("| `")]
-    assert sorted(first) == sorted(row["id"] for row in papers.claims())

@@ -41,12 +41,12 @@ class Trend:
     check: Check
     recipes: tuple[str, ...]
 
-    def of(self, evidence: All) -> Outcome:
-        """The outcome, or that the results it needs are not recorded."""
+    def of(self, evidence: All, numbers: Callable[[Evidence], Numbers] | None = None) -> Outcome:
+        """The outcome, or that the results it needs are not recorded; `numbers` may watch what the check reads."""
         missing = [name for name in self.recipes if name not in evidence]
         if missing:
             return Outcome("not testable at this scale", f"No results of {', '.join(missing)} are recorded.")
-        return self.check(*(Numbers(evidence[name]) for name in self.recipes))
+        return self.check(*((numbers or Numbers)(evidence[name]) for name in self.recipes))
 
 
 def trend(claim: str, *recipes: str) -> Callable[[Check], Check]:
@@ -117,6 +117,11 @@ class Numbers:
         rows = [run.dynamics["bins"][name][place] for run in self.runs(method)]
         return [fmean(values) for values in zip(*rows, strict=True)]
 
+    def pairs(self, pair: str, measure: str, methods: Sequence[str] | None = None) -> list[list[float]]:
+        """The paired differences of the runs that have them: difference, ends of the interval, p-value."""
+        runs = [run for run in self.evidence.runs if methods is None or run.method in methods]
+        return [run.pairs[pair][measure] for run in runs if pair in run.pairs]
+
     @property
     def gammas(self) -> dict[float, str]:
         """The methods with a fixed gamma by it, cross-entropy's being 0."""
@@ -152,13 +157,8 @@ def falls(values: Sequence[float]) -> bool:
 def paired(
     numbers: Sequence[Numbers], pair: str, measure: str, methods: Sequence[str] | None = None
 ) -> list[list[float]]:
-    """The paired differences of all runs that have them: difference, ends of the interval, p-value."""
-    return [
-        run.pairs[pair][measure]
-        for each in numbers
-        for run in each.evidence.runs
-        if pair in run.pairs and (methods is None or run.method in methods)
-    ]
+    """The paired differences of all runs of some recipes."""
+    return [found for each in numbers for found in each.pairs(pair, measure, methods)]
 
 
 def counted(pairs: Sequence[Sequence[float]]) -> str:
