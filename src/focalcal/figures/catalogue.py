@@ -1,7 +1,8 @@
 """Which figures of the papers are drawn here: one function a figure, tied to it by a decorator.
 
 A paper's functions are in the module (or package) of its key, and are named after the figure: `fig4` of
-`focalcal.figures.mukhoti2020` draws its Fig. 4. Each takes nothing and returns a matplotlib figure, the same one at every call.
+`focalcal.figures.mukhoti2020` draws its Fig. 4. Each takes nothing and returns a matplotlib figure, the same one at
+every call.
 """
 
 from __future__ import annotations

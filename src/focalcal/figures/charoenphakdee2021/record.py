@@ -1,7 +1,7 @@
 """Train the small networks of Figs. 3, 4 and 6, and write their numbers beside this file.
 
-`python -m focalcal.figures.charoenphakdee2021.record` takes about two minutes on one core. Training differs a little from
-machine to machine; what is drawn is what this file last wrote, so that a figure is the same everywhere.
+`python -m focalcal.figures.charoenphakdee2021.record` takes a few minutes on one core. Training differs a little from
+machine to machine; what is drawn is what was recorded last, so that a figure is the same everywhere.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NUM_CLASSES = 10
 
 
 def line_numbers(problem: OneDimensionalProblem) -> dict[str, Any]:
-    """The networks of the one-dimensional problem: outputs as trained, and how near each step comes to the posterior."""
+    """The networks of the one-dimensional problem: what they say, and how near each step comes to the posterior."""
     networks: dict[str, Any] = {}
     for one in problem.measured:
         network = networks.setdefault(f"{one.gamma:g}", {"steps": {}})
@@ -62,7 +62,9 @@ def digits_numbers() -> list[dict[str, Any]]:
     return runs
 
 
-def _trained(gamma: float, train: noisy_digits.Split, val: noisy_digits.Split, test: noisy_digits.Split, seed: int) -> Any:
+def _trained(
+    gamma: float, train: noisy_digits.Split, val: noisy_digits.Split, test: noisy_digits.Split, seed: int
+) -> Any:
     """The logits of validation and test images after training."""
     *_, network = noisy_digits.train(FocalLoss(gamma), train, val, seed=seed)
     return noisy_digits.predict(network, val), noisy_digits.predict(network, test)
