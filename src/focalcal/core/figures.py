@@ -8,9 +8,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
+from io import BytesIO
 from typing import Any
 
-from focalcal.errors import MissingExtraError
+from focalcal.errors import InputError, MissingExtraError
 
 # Safe for the colour-blind (Okabe and Ito).
 BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7"
@@ -20,6 +21,9 @@ PALE_BLUE, BLACK, GREY, GRID = "#B3D9F2", "#222222", "#777777", "#EEEEEE"
 # The width of a column in most journals, in inches.
 COLUMN = 3.3
 _TITLE, _LABEL, _SMALL = 8, 8, 7  # points
+# The formats of files, and what each says about itself: no dates, so that the same figure gives the same bytes.
+_METADATA: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+_DPI = 200
 
 
 def axes_or_new(ax: Any, *, width: float = COLUMN, height: float = COLUMN) -> Any:
@@ -45,6 +49,34 @@ def require_matplotlib() -> None:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("Figures need matplotlib: pip install 'focalcal[plots]'.") from error
+
+
+def formats_of(formats: str | Sequence[str]) -> tuple[str, ...]:
+    """One or more formats of figures, refused if unknown.
+
+    >>> formats_of("svg"), formats_of(["png", "pdf"])
+    (('svg',), ('png', 'pdf'))
+    """
+    wanted = (formats,) if isinstance(formats, str) else tuple(formats)
+    wrong = [name for name in wanted if name not in _METADATA]
+    if wrong or not wanted:
+        raise InputError(f"formats: must be among {', '.join(_METADATA)}; got {wrong or 'none'}.")
+    return wanted
+
+
+def bytes_of(figure: Any, form: str) -> bytes:
+    """A figure as a file of a format (png, svg or pdf): the same figure always gives the same bytes.
+
+    >>> bytes_of(new_figure(1, 1), "png")[1:4]
+    b'PNG'
+    """
+    from matplotlib import rc_context
+
+    file = BytesIO()
+    # Names of parts in an SVG file are random without a salt, and there is no other way to give one.
+    with rc_context({"svg.hashsalt": "focalcal"}):
+        figure.savefig(file, format=form, dpi=_DPI, metadata=_METADATA[form])
+    return file.getvalue()
 
 
 def style(ax: Any, *, title: str = "", xlabel: str = "", ylabel: str = "", side: str = "center") -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from focalcal.core import figures
 from focalcal.core.files import write_atomically
-from focalcal.core.inputs import require
 from focalcal.metrics.diagram import draw_reliability
 from focalcal.report.contents import Contents, Diagram, Model, Version
 from focalcal.report.plots.bars import compare_versions, confusions, per_class
@@ -19,9 +17,6 @@ from focalcal.report.plots.curves import gamma_dynamics, risk_coverage
 from focalcal.report.plots.heat import criterion_landscape
 from focalcal.report.plots.reliability import of_diagram
 
-# What each format says about itself, dates left out: the same contents give the same bytes.
-_METADATA: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-_DPI = 200
 _LONGEST = 60
 
 
@@ -35,14 +30,12 @@ def save_figures(contents: Contents, folder: str | Path, *, formats: Sequence[st
     >>> save_figures(Contents("empty", "0.1", 0.95, 15, 0, models=[]), "figures")
     []
     """
-    wanted = (formats,) if isinstance(formats, str) else tuple(formats)
-    wrong = [name for name in wanted if name not in _METADATA]
-    require(bool(wanted) and not wrong, "formats", f"must be among {', '.join(_METADATA)}", wrong or "none")
+    wanted = figures.formats_of(formats)
     place, taken = Path(folder), set[str]()
     drawn = []
     for parts, ax in _all(contents):
         name = _unused("_".join(map(_safe, parts)), taken)
-        drawn += [(place / f"{name}.{each}", _bytes(ax.figure, each)) for each in wanted]
+        drawn += [(place / f"{name}.{each}", figures.bytes_of(ax.figure, each)) for each in wanted]
     if drawn:
         place.mkdir(parents=True, exist_ok=True)
     for path, content in drawn:
@@ -109,13 +102,3 @@ def _unused(name: str, taken: set[str]) -> str:
         free = f"{name}-{number}"
     taken.add(free.lower())
     return free
-
-
-def _bytes(figure: Any, name: str) -> bytes:
-    from matplotlib import rc_context
-
-    file = BytesIO()
-    # Names of parts in an SVG file are random without a salt, and there is no other way to give one.
-    with rc_context({"svg.hashsalt": "focalcal"}):
-        figure.savefig(file, format=name, dpi=_DPI, metadata=_METADATA[name])
-    return file.getvalue()

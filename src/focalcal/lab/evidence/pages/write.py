@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
+from focalcal.core.figures import bytes_of
 from focalcal.core.files import write_atomically
 from focalcal.lab.evidence.pages import (
     after_training,
@@ -47,7 +46,7 @@ def made_figures(evidence: All) -> Iterator[tuple[str, bytes]]:
     """Every figure by its path."""
     for module in PAGES.values():
         for name, figure in module.figures(evidence).items():
-            yield f"images/{name}.svg", _svg(figure)
+            yield f"images/{name}.svg", bytes_of(figure, "svg")
 
 
 def write_pages(evidence: All, folder: str | Path) -> list[Path]:
@@ -58,13 +57,3 @@ def write_pages(evidence: All, folder: str | Path) -> list[Path]:
     for name, content in made:
         write_atomically(place / name, content)
     return [place / name for name, _ in made]
-
-
-def _svg(figure: Any) -> bytes:
-    """A figure without a date and with names of its parts that do not depend on chance."""
-    import matplotlib
-
-    file = BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "focalcal", "svg.fonttype": "path"}):
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    return file.getvalue()
