@@ -3,15 +3,14 @@
     focalcal lab run RECIPE --method ce --out RUNS --data DIR    # and so on
     python -m focalcal.figures.record FOLDER RUNS [RUNS ...]
 
-Below each `RUNS` are finished runs of one recipe. `FOLDER/RUNS.json`, named after the last part of the path, is a result
+Below each `RUNS` are finished runs of one recipe. `FOLDER/RUNS.json`, named after the end of the path, is a result
 file like those of `focalcal lab collect`, with what those leave out in each run's `extra`:
 
 - `train`: the training split's series, as long as `dynamics["epoch"]`;
 - `train_bins`: at every record, the training rows in each bin of confidence, and the share of them that is right;
 - `gradient`: at every record, the training rows by the norm of their gradient, between `gradient_edges`;
 - `roc`: for each set out of distribution, before ("pre") and after temperature scaling ("post"), the share of known
-  inputs that pass at each of the unknown ones' shares `roc_at`, and the AUROC;
-- `answers`: predicted class and confidence of a few test rows, before and after temperature scaling.
+  inputs that pass at each of the unknown ones' shares `roc_at`, and the AUROC.
 
 `FOLDER/linear.json` is the linear problem of `focalcal.lab.problems`.
 """
@@ -20,8 +19,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +45,6 @@ from focalcal.streams import Table, read_predictions
 TRAIN = ("error", "nll", "nll_correct", "nll_wrong", "entropy_correct", "entropy_wrong", "feature_norm")
 # Where ROC curves are read off.
 ROC_AT = [each / 100 for each in range(101)]
-# The losses whose answers are compared [mukhoti2020, Fig. 9], and how many rows there are of each kind.
-COMPARED = ("ce", "brier", "mmce", "flsd-53")
-_SHOWN = 6
 
 
 def record_runs(folder: str | Path) -> Evidence:
@@ -68,7 +64,7 @@ def record_runs(folder: str | Path) -> Evidence:
         threads=settings.threads or 0,
         data=first.data,
         sizes=[first.num_train, first.num_val, first.num_test],
-        runs=_with_answers(runs, {place.result().method: place for place in places}),
+        runs=runs,
     )
 
 
@@ -113,7 +109,7 @@ def _roc(place: RunFolder, temperature: float) -> dict[str, Any]:
     known = _logits(_test(place))
     found: dict[str, Any] = {}
     for path in sorted(place.file("out_of_distribution").glob("*.npz")):
-        unknown = _logits(read_predictions([str(path)]))
+        unknown = _logits(read_predictions([str(path)], need_labels=False))
         for phase, divisor in (("pre", 1.0), ("post", temperature)):
             curve = roc_curve(known / divisor, unknown / divisor)
             passed = np.interp(ROC_AT, curve.false_positive_rate, curve.true_positive_rate)
@@ -128,56 +124,6 @@ def _test(place: RunFolder) -> Table:
 def _logits(table: Table) -> Tensor:
     """In float64: in float32 many of the surest rows have a confidence of exactly 1, and would be tied."""
     return torch.from_numpy(np.ascontiguousarray(table.scores)).double()
-
-
-def _with_answers(runs: Sequence[RunEvidence], places: Mapping[str, RunFolder]) -> list[RunEvidence]:
-    """The runs, those of `COMPARED` with their answers to the same test rows, if all of them are there."""
-    if not set(COMPARED) <= set(places):
-        return list(runs)
-    tables = {method: _test(places[method]) for method in COMPARED}
-    rows = shown_rows({method: _logits(table).argmax(1).numpy() for method, table in tables.items()}, _labels(tables))
-    found = []
-    for run in runs:
-        if run.method in COMPARED:
-            answers = _answers(tables[run.method], rows, run.fits["post"]["temperature"])
-            run = replace(run, extra=run.extra | {"answers": answers})
-        found.append(run)
-    return found
-
-
-def _labels(tables: Mapping[str, Table]) -> Any:
-    labels = [table.labels for table in tables.values()]
-    assert all(np.array_equal(labels[0], each) for each in labels[1:]), "the runs have other test rows"
-    return labels[0]
-
-
-def shown_rows(predicted: Mapping[str, Any], labels: Any) -> list[int]:
-    """The first test rows that all get right, and the first that all take for the same wrong class.
-
-    >>> shown_rows({"ce": np.array([0, 1, 1, 0]), "brier": np.array([0, 1, 1, 1])}, np.array([0, 1, 0, 0]))
-    [0, 1, 2]
-    """
-    first, *others = predicted.values()
-    same = np.logical_and.reduce([first == each for each in others])
-    kinds = (same & (first == labels), same & (first != labels))
-    return [int(row) for kind in kinds for row in np.flatnonzero(kind)[:_SHOWN]]
-
-
-def _answers(table: Table, rows: Sequence[int], temperature: float) -> dict[str, Any]:
-    logits, names = _logits(table)[list(rows)], table.class_names
-    predicted = logits.argmax(1).tolist()
-    assert table.labels is not None
-
-    def named(label: int) -> str:
-        return str(label) if names is None else names[label]
-
-    return {
-        "row": list(rows),
-        "label": [named(int(table.labels[row])) for row in rows],
-        "predicted": [named(each) for each in predicted],
-        "before": logits.softmax(1).amax(1).tolist(),
-        "after": (logits / temperature).softmax(1).amax(1).tolist(),
-    }
 
 
 def linear_file(problem: LinearProblem) -> bytes:

@@ -24,9 +24,9 @@ _LOSSES = ("ce", "flsd-53", "adafocal")
     ),
     alt="Three panels with ROC curves of three losses before and after temperature scaling, one for each foreign set",
     differs=(
-        "ResNet-8 on a tenth of CIFAR-10, one seed, not ResNet-110 and Wide-ResNet-26-10 on CIFAR-10; MNIST in place of "
-        "SVHN, CIFAR-10 with Gaussian noise made here in place of CIFAR-10-C, and CIFAR-100 besides, 5,000 images of "
-        "each. Curves are read off at every hundredth."
+        "ResNet-8 on a tenth of CIFAR-10, one seed, not ResNet-110 and Wide-ResNet-26-10 on CIFAR-10; MNIST in place "
+        "of SVHN, CIFAR-10 with Gaussian noise made here in place of CIFAR-10-C, and CIFAR-100 besides, 5,000 images "
+        "of each. Curves are read off at every hundredth."
     ),
     source="recorded",
 )

@@ -11,7 +11,7 @@ import torch
 from focalcal.core import figures
 from focalcal.figures.catalogue import figure
 from focalcal.figures.ghosh2022.bins import LITTLE_DIFFERS, LOSS_LOOKS, confidences
-from focalcal.figures.recorded import every_third_epoch, lab_results
+from focalcal.figures.recorded import lab_results
 from focalcal.lab.evidence.files import Evidence
 from focalcal.lab.evidence.pages.dynamics.drawing import Line, draw_panel, line_of
 from focalcal.lab.evidence.pages.words import LITTLE
@@ -35,10 +35,11 @@ _SHAPES: dict[str, tuple[float, float | None, Any]] = {
     "Shapes of the losses, and training with CalFocal",
     caption=(
         "(a) Cross-entropy (CE), focal loss (FL-γ), inverse focal loss (InvFL-γ) and CalFocal (CF-λ) against the "
-        "probability p of the true class; CalFocal in a validation bin with accuracy 0.8, where it falls to nearly 0 so "
-        "that p does not grow far beyond. (b) Test error and (c) test ECE in bins of equal mass, by epoch. (d) Training "
-        "confidence (drawn through), validation confidence (dashed, with marks) and validation accuracy (dotted) of "
-        "the lowest of 15 bins; the legend below is that of (d). CalFocal brings both confidences nearer to the accuracy than cross-entropy."
+        "probability p of the true class; CalFocal in a validation bin with accuracy 0.8, where it falls to nearly 0 "
+        "so that p does not grow far beyond. (b) Test error and (c) test ECE in bins of equal mass, by epoch. (d) "
+        "Training confidence (drawn through), validation confidence (dashed, with marks) and validation accuracy "
+        "(dotted) of the lowest of 15 bins; the legend below is that of (d). CalFocal brings both confidences nearer "
+        "to the accuracy than cross-entropy."
     ),
     alt=(
         "Four panels: seven losses against p, of which CalFocal's fall steeply near 0.8; test error and test ECE by "

@@ -12,9 +12,9 @@ from focalcal.figures.catalogue import figure
 from focalcal.figures.mukhoti2020.exact import LOOKS as GAMMA_LOOKS
 from focalcal.figures.recorded import epochs_trained, every_third_epoch, run_of
 from focalcal.lab.evidence.pages.dynamics.drawing import LOOKS
-from focalcal.lab.evidence.pages.dynamics.records import GAMMAS
 from focalcal.lab.evidence.pages.words import method_name
 
+METHODS = ("ce", "fl-3")
 # Early, after the middle, and at the end.
 EPOCHS = (3, 18, 30)
 
@@ -26,8 +26,8 @@ EPOCHS = (3, 18, 30)
         "class has probability p. Dots mark where it falls below 1: focal loss pulls harder on samples to the left of "
         "its dot, and less on those to the right. (b) to (d) The norms of the last layer's gradients of single "
         "training samples after 3, 18 and 30 epochs, as shares of the samples in bins of a tenth of a decade. They "
-        "begin much alike; at the end those of focal loss lie to the left of those of cross-entropy of the same "
-        "epoch only as far as its network is as sure of its training samples."
+        "begin much alike; at the end those of focal loss lie to the left of those of cross-entropy of the same epoch "
+        "only as far as its network is as sure of its training samples."
     ),
     alt=(
         "Four panels: g against p for gamma 0 to 7, rising above 1 at small p and falling to 0; and histograms of "
@@ -73,7 +73,7 @@ def _draw_ratio(ax: Any) -> None:
 def _draw_norms(ax: Any, epoch: int) -> dict[str, Any]:
     """The histograms of all losses after so many epochs, as shares of the training samples."""
     handles = {}
-    for method in GAMMAS:
+    for method in METHODS:
         run = run_of(every_third_epoch(), method)
         counts = run.extra["gradient"][epochs_trained(run).index(epoch)]
         colour, line, _ = LOOKS[method]
@@ -87,7 +87,7 @@ def _draw_norms(ax: Any, epoch: int) -> dict[str, Any]:
 
 def _same_axes(axes: list[Any]) -> None:
     """One scale for all, from the shortest gradient to the longest."""
-    runs = [run_of(every_third_epoch(), method) for method in GAMMAS]
+    runs = [run_of(every_third_epoch(), method) for method in METHODS]
     shown = np.sum([np.array(run.extra["gradient"])[:, 1:-1].sum(0) for run in runs], axis=0)
     there = np.flatnonzero(shown > 0.0005 * shown.sum())
     edges = runs[0].extra["gradient_edges"]

@@ -37,10 +37,10 @@ def fig7() -> Any:
 @figure(
     "Confidence of a linear model's mistakes, and its decision regions",
     caption=(
-        "The same models on 1,000 test points. Left: confidences of the misclassified points, with a dotted line at "
-        "90 %. Middle and right: the probability of class 1 as shading, where it is one half as a line, and the first "
-        "250 points by their label. Both losses have the same decision regions; cross-entropy has the longer weights, and is surer "
-        "of its mistakes."
+        "The same models on 1,000 test points. Left: confidences of the misclassified points, with a dotted line at 90 "
+        "%. Middle and right: the probability of class 1 as shading, where it is one half as a line, and the first 250 "
+        "points by their label. Both losses have the same decision regions; cross-entropy has the longer weights, and "
+        "is surer of its mistakes."
     ),
     alt=(
         "Histogram of the confidences of mistakes, those of cross-entropy further to the right; and the planes of both "

@@ -9,10 +9,10 @@ import numpy as np
 
 from focalcal.core import figures
 from focalcal.figures.catalogue import figure
-from focalcal.figures.recorded import epochs_trained, every_epoch, every_third_epoch, lab_results, run_of
-from focalcal.lab.evidence.pages.dynamics.drawing import LOOKS, Look, by_loss, draw_panel
+from focalcal.figures.recorded import epochs_trained, every_epoch, lab_results, run_of
+from focalcal.lab.evidence.pages.dynamics.drawing import Look, by_loss, draw_panel
 from focalcal.lab.evidence.pages.dynamics.records import GAMMAS, drops
-from focalcal.lab.evidence.pages.words import LITTLE, method_name
+from focalcal.lab.evidence.pages.words import LITTLE
 
 # Epochs trained: early, in the middle, at the first drop of the learning rate, and at the end.
 EPOCHS = (2, 10, 20, 30)
@@ -94,9 +94,9 @@ def _draw_bins(upper: Any, lower: Any, count: Any, accuracy: Any) -> None:
     caption=(
         "(a) NLL and entropy of training samples, all, correctly and wrongly classified, by epoch; (b) the same of "
         "test samples; (c) error, and ECE of the test split. Dotted vertical lines are drops of the learning rate. "
-        "After the first one the test NLL rises although the training NLL falls, and the rise is that of the "
-        "wrongly classified samples, whose entropy falls: the network becomes surer of its mistakes. Test ECE rises "
-        "while test error hardly changes."
+        "After the first one the test NLL rises although the training NLL falls, and the rise is that of the wrongly "
+        "classified samples, whose entropy falls: the network becomes surer of its mistakes. Test ECE rises while test "
+        "error hardly changes."
     ),
     alt=(
         "Three panels over 30 epochs: NLL and entropy of training samples, falling; the same of test samples, where "
@@ -147,8 +147,8 @@ def _mark_drops(ax: Any) -> None:
         "Cross-entropy and focal loss with γ = 1, 2, 3 by epoch, on the test split: (a) NLL, (b) of correctly and (c) "
         "of wrongly classified samples, (d) entropy of the latter, and (e) the norm of the last layer's weights. Lines "
         "are means over three seeds, bands reach from the lowest to the highest, dotted vertical lines are drops of "
-        "the learning rate. After the first one, the NLL of wrong samples rises most with cross-entropy, and the larger "
-        "γ is, the higher is their entropy. The norms of the weights end in the paper's order, the largest with "
+        "the learning rate. After the first one, the NLL of wrong samples rises most with cross-entropy, and the "
+        "larger γ is, the higher is their entropy. The norms of the weights end in the paper's order, the largest with "
         "cross-entropy; that those of focal loss are larger at first is not seen here."
     ),
     alt=(
@@ -173,22 +173,18 @@ def fig3() -> Any:
 @figure(
     "Norms of the last layer's inputs",
     caption=(
-        "The mean L2 norm of what goes into the last layer, over the training samples of an epoch, for cross-entropy and "
-        "focal loss with γ = 1, 2, 3. Dotted vertical lines are drops of the learning rate."
+        "The mean L2 norm of what goes into the last layer, for cross-entropy and focal loss with γ = 1, 2, 3, by "
+        "epoch. Lines are means over three seeds, bands reach from the lowest to the highest, dotted vertical lines "
+        "are drops of the learning rate."
     ),
     alt="Mean norm of the last layer's inputs over 30 epochs, one line for each of four losses",
-    differs=f"{_NETWORK}; one seed, and a record every third epoch.",
+    differs=f"{_NETWORK}; a record every third epoch, and features of test images instead of training ones.",
     source="recorded",
 )
 def fig10() -> Any:
-    """Feature norms of training samples by epoch."""
+    """Feature norms by epoch, as on the page of results."""
     ax = figures.axes_or_new(None, height=2.7)
-    handles = {}
-    for method in GAMMAS:
-        run = run_of(every_third_epoch(), method)
-        look = {"feature_norm": (method_name(method), LOOKS[method])}
-        handles |= _draw_series(ax, epochs_trained(run), run.extra["train"], look)
-    _mark_drops(ax)
+    handles = draw_panel(ax, "feature norm", by_loss(GAMMAS, "feature_norm"), lab_results()[LITTLE])
     figures.style(ax, xlabel="epochs trained", ylabel="mean norm of the features")
     figures.legend(ax, list(handles.values()), list(handles), under=True)
     return ax.figure
