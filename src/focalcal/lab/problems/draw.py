@@ -17,6 +17,8 @@ from focalcal.lab.problems.one_dimensional import Estimate, OneDimensionalProble
 
 _STEPS: dict[Step, str] = {"raw": "as trained", "temperature": "TS by NLL", "focal-map": "Ψ"}
 _DPI = 110
+# Line and hatching of each loss, by the order of the runs.
+_LINES, _HATCHES = ("-", "-.", ":", (0, (3, 1, 1, 1, 1, 1))), (None, "////", "....", "xxxx")
 
 
 def loss_name(gamma: float) -> str:
@@ -49,9 +51,9 @@ def draw_norms(problem: LinearProblem) -> Any:
     figure = figures.new_figure(2 * figures.COLUMN, 2.4)
     left, right = figure.subplots(1, 2)
     lines = []
-    for colour, run in zip(figures.PALETTE, problem.runs, strict=False):
-        lines += left.plot(run.logit_norms, color=colour)
-        right.plot(run.weight_norms, color=colour)
+    for colour, line, run in zip(figures.PALETTE, _LINES, problem.runs, strict=False):
+        lines += left.plot(run.logit_norms, color=colour, linestyle=line)
+        right.plot(run.weight_norms, color=colour, linestyle=line)
         for ax, limit in ((left, run.limit.logit_norm), (right, run.limit.weight_norm)):
             ax.axhline(limit, color=colour, linestyle="--", linewidth=0.8)
     figures.style(left, xlabel="epoch", ylabel="logits, root mean square")
@@ -60,8 +62,8 @@ def draw_norms(problem: LinearProblem) -> Any:
     return figure
 
 
-def draw_mistakes(problem: LinearProblem) -> Any:
-    """The confidences of misclassified test points, and every loss's decision regions.
+def draw_mistakes(problem: LinearProblem, *, points: int | None = None) -> Any:
+    """The confidences of misclassified test points, and every loss's decision regions, with the first `points` of them.
 
     Source: [mukhoti2020, Fig. 8].
 
@@ -73,27 +75,33 @@ def draw_mistakes(problem: LinearProblem) -> Any:
     first, *others = figure.subplots(1, 1 + len(problem.runs))
     edges = np.linspace(0.5, 1, 21)
     bars = []
-    for colour, run in zip(figures.PALETTE, problem.runs, strict=False):
-        bars.append(first.hist(run.mistakes, bins=edges, color=colour, alpha=0.6)[2])
+    for colour, hatch, run in zip(figures.PALETTE, _HATCHES, problem.runs, strict=False):
+        look = {"facecolor": (colour, 0.4), "edgecolor": colour, "linewidth": 0.8, "hatch": hatch}
+        bars += first.hist(run.mistakes, bins=edges, histtype="stepfilled", **look)[2]
     first.axvline(SURE, color=figures.GREY, linestyle=":", linewidth=1)
     figures.percent(first.xaxis, 5)
     figures.style(first, xlabel="confidence of mistakes", ylabel="test points")
     figures.legend(first, bars, [loss_name(run.gamma) for run in problem.runs])
     for ax, run in zip(others, problem.runs, strict=True):
-        _regions(ax, run, problem.test.inputs, problem.test.labels)
+        _regions(ax, run, problem.test.inputs[:points], problem.test.labels[:points])
     return figure
 
 
 def _regions(ax: Any, run: LinearRun, inputs: Tensor, labels: Tensor) -> None:
     """The probability of class 1 as shading, its line of one half, and the test points by label."""
-    axis = torch.linspace(-5, 5, 101, dtype=torch.float64)
+    import matplotlib
+
+    axis = torch.tensor([-5.0, 5.0], dtype=torch.float64)  # logits are linear, so their contours need no more points
     logits = run.weights[0] * axis + run.weights[1] * axis[:, None]
-    ax.contourf(axis, axis, torch.sigmoid(logits), levels=np.linspace(0, 1, 11), cmap="PuOr", alpha=0.5)
+    steps = np.linspace(0, 1, 11)
+    levels = [-1e3, *np.log(steps[1:-1] / (1 - steps[1:-1])), 1e3]
+    colours = matplotlib.colormaps["PuOr"](steps[:-1] + 0.05)
+    ax.contourf(axis, axis, logits, levels=levels, colors=colours, alpha=0.5)
     ax.contour(axis, axis, logits, levels=[0.0], colors=figures.BLACK, linewidths=1)
     for label, colour in enumerate((figures.VERMILION, figures.BLUE)):
         ax.plot(*inputs[labels == label].T, ".", color=colour, markersize=1.5)
     ax.set(xlim=(-5, 5), ylim=(-5, 5))
-    figures.style(ax, title=f"{loss_name(run.gamma)}: |w| = {run.weight_norms[-1]:.2f}")
+    figures.style(ax, title=f"{loss_name(run.gamma)}: |w| = {run.weight_norms[-1]:.2f}", xlabel="x₁", ylabel="x₂")
 
 
 def draw_one_dimensional(problem: OneDimensionalProblem) -> Any:

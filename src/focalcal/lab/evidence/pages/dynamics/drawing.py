@@ -88,20 +88,26 @@ def draw(drawing: Drawing, evidence: Evidence) -> Any:
     axes = figure.subplots(len(drawing.panels), sharex=True, squeeze=False)[:, 0]
     handles: dict[str, Any] = {}
     for ax, (label, lines) in zip(axes, drawing.panels.items(), strict=True):
-        for line in lines:
-            if found := line.over_seeds(evidence):
-                handles.setdefault(line.name, _draw_line(ax, found, line.look))
-        for drop in drops(evidence):
-            ax.axvline(drop, color=GREY, linewidth=0.7, linestyle=(0, (1, 1.5)), zorder=0)
-        if label.startswith(("ECE", "confidence", "gap")):
-            percent(ax.yaxis, 4)
-        if label.startswith("gap"):
-            ax.axhline(0, color=GREY, linewidth=0.7, zorder=0)
+        for name, handle in draw_panel(ax, label, lines, evidence).items():
+            handles.setdefault(name, handle)
         title, xlabel = TITLES[evidence.name] if ax is axes[0] else "", "epochs trained" if ax is axes[-1] else ""
         style(ax, title=title, xlabel=xlabel, ylabel=label)
     figure.align_ylabels(axes)
     legend(axes[-1], list(handles.values()), list(handles), under=True, columns=drawing.columns)
     return figure
+
+
+def draw_panel(ax: Any, label: str, lines: Iterable[Line], evidence: Evidence) -> dict[str, Any]:
+    """The lines of a panel and its marks, by the label that its vertical axis will have; handles by name."""
+    found = [(line, values) for line in lines if (values := line.over_seeds(evidence))]
+    handles = {line.name: _draw_line(ax, values, line.look) for line, values in found}
+    for drop in drops(evidence):
+        ax.axvline(drop, color=GREY, linewidth=0.7, linestyle=(0, (1, 1.5)), zorder=0)
+    if label.startswith(("ECE", "confidence", "gap")):
+        percent(ax.yaxis, 4)
+    if label.startswith("gap"):
+        ax.axhline(0, color=GREY, linewidth=0.7, zorder=0)
+    return handles
 
 
 def _legend_rows(drawing: Drawing) -> int:

@@ -50,7 +50,7 @@ def _some_bins(number: int) -> list[int]:
     return sorted({bin_at(share, number) for share in _SHARES})
 
 
-def _gap(run: RunEvidence, share: float) -> dict[int, float]:
+def gap(run: RunEvidence, share: float) -> dict[int, float]:
     """Validation confidence minus accuracy of the bin at a share of all bins."""
     confidence, accuracy = (bin_series(run, name, share) for name in ("val_confidence", "val_accuracy"))
     return {done: value - accuracy[done] for done, value in confidence.items() if done in accuracy}
@@ -69,7 +69,7 @@ SECTION = Section(
     (
         Drawing(
             "gamma",
-            {"gap": _lines(_gap), "gamma": _lines(partial(bin_series, name="gamma"))},
+            {"gap": _lines(gap), "gamma": _lines(partial(bin_series, name="gamma"))},
             "Validation confidence minus accuracy, and gamma, of five validation bins by epoch with AdaFocal",
             "AdaFocal: validation confidence minus accuracy, and the gamma that each epoch began with, after ghosh2022 "
             "Fig. 5.",
