@@ -217,8 +217,8 @@ def focal_temperature_by_nll() -> str:
 def focal_temperature_needs_rows() -> str:
     return (
         f"with {of(MORE).sizes[1]:,} validation rows the paper's grid reaches {over_runs(MORE, 'fts')} % "
-        f"where a temperature reaches {over_runs(MORE, 'ts-nll')} %, with {of(LITTLE).sizes[1]} rows {over_runs(LITTLE, 'fts')} % "
-        f"against {over_runs(LITTLE, 'ts-nll')} %"
+        f"where a temperature reaches {over_runs(MORE, 'ts-nll')} %, "
+        f"with {of(LITTLE).sizes[1]} rows {over_runs(LITTLE, 'fts')} % against {over_runs(LITTLE, 'ts-nll')} %"
     )
 
 
