@@ -1,6 +1,6 @@
 """The few reasons for which a block of a page is not run, and what such a block may hold.
 
-Lines of `focalcal lab run` that are not run are still made: with `--dry-run`, which builds network and data, and takes one
+Lines of `focalcal lab run` that are not run are tried with `--dry-run`, which builds network and data and takes a
 step. The other lines of such a block run as they are.
 """
 
@@ -24,7 +24,7 @@ REASONS = {
     "installs packages": Reason(
         r"\b(pip3?|uv|conda|brew|apt-get|npm) .*install\b|pre-commit install|^python3? -m venv"
     ),
-    "CI runs it": Reason(r"^make "),
+    "CI runs it": Reason(r"^make |^focalcal demo$|^python -m focalcal.lab.problems "),
     "takes long": Reason(r"^make |^(\S*/)?python benchmarks/|^(\S*/)?pytest\b"),
     "trains for long": Reason(_LAB_RUN, dry_run=True),
     "needs a GPU": Reason(_LAB_RUN, dry_run=True),

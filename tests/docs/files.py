@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import focalcal as fc
 from focalcal.streams import Table, write_predictions
 from tests.cli.tools import call, halves, predictions
-from tests.lab.tiny import write_data
+from tests.lab.tiny import arrays, write_data
 
 ROOT = Path(__file__).resolve().parents[2]
 _LANGUAGES = np.array(["de", "en", "fr"])
@@ -55,6 +55,17 @@ def _shards(folder: Path, table: Table, parts: int = 4) -> None:
         pq.write_table(whole.slice(part * size, size), folder / f"part-{part}.parquet")
 
 
+def _tokens(folder: Path, _: Path) -> None:
+    """The five most likely of 50,257 tokens, as inference servers export them."""
+    generator = np.random.default_rng(0)
+    ids = [generator.choice(50_257, 5, replace=False) for _ in range(200)]
+    labels = [row[place] for row, place in zip(ids, generator.integers(0, 5, 200), strict=True)]
+    probs = -np.sort(-generator.dirichlet(np.ones(6), size=200)[:, :5])  # the sixth is that of all other tokens
+    rows = {"top_ids": ids, "top_log_probs": list(np.log(probs)), "label": labels}
+    (folder / "tokens").mkdir()
+    pq.write_table(pa.table(rows), folder / "tokens/part-0.parquet")
+
+
 def _images(folder: Path, _: Path) -> None:
     """One folder of images a class, by the names that pages have for it."""
     for name in ("FOLDER", "FOLDER_OF_IMAGES"):
@@ -62,8 +73,9 @@ def _images(folder: Path, _: Path) -> None:
 
 
 def _cifar10(folder: Path, _: Path) -> None:
-    """A few images in the form of CIFAR-10, in DIR."""
-    write_data("cifar10", folder / "DIR")
+    """Very few images in the form of CIFAR-10, in DIR: one step of a large network is to take seconds."""
+    (folder / "DIR").mkdir()
+    arrays(folder / "DIR/cifar10.npz", classes=10, each=2)
 
 
 def _demo(folder: Path, cache: Path) -> None:
@@ -99,6 +111,7 @@ def _copy(make: Callable[[Path], object], name: str, folder: Path, cache: Path) 
 
 FILES: dict[str, Callable[[Path, Path], None]] = {
     "predictions": _predictions,
+    "tokens": _tokens,
     "images": _images,
     "cifar10": _cifar10,
     "demo": _demo,

@@ -6,7 +6,7 @@ Fenced blocks of shell and Python run in order. A block of text directly after o
     <!-- slow -->                   anywhere: the page takes more than a few seconds
     <!-- setup ... -->              Python that runs before the next block, for names that a snippet presupposes
     <!-- not run: REASON -->        right before a block: one of the reasons of tests/docs/exempt.py
-    <!-- exits with 2 -->           right before a shell block: its last command fails so, and standard error is output too
+    <!-- exits with 2 -->           right before a shell block: its last command does; standard error is output too
     <!-- numbers within 5 % -->     right before an output: how far its numbers may be off
 """
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from tests.cli.tools import ENVIRONMENT, SCRIPT, call
@@ -63,14 +62,12 @@ def _chdir(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _as_before() -> Iterator[None]:
     """A page starts from a seed, and leaves neither figures nor another default behind."""
-    random_state, dtype = np.random.get_state(), torch.get_default_dtype()
+    dtype = torch.get_default_dtype()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        np.random.seed(0)
         try:
             yield
         finally:
-            np.random.set_state(random_state)
             torch.set_default_dtype(dtype)
             if "matplotlib.pyplot" in sys.modules:
                 sys.modules["matplotlib.pyplot"].close("all")

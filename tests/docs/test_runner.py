@@ -41,7 +41,8 @@ def fails(run, text, match):
 def test_a_page_is_its_blocks_with_what_comments_say(run):
     page = run(
         "<!-- slow -->\n\n<!-- setup\nx = 2\n-->\n\n~~~python\nx + 1\n~~~\n\n<!-- numbers within 5 % -->\n"
-        "~~~text\n3\n~~~\n\nText.\n\n~~~\nnot an output\n~~~\n\n- item\n\n  ~~~sh\n  echo hi\n  ~~~\n\n  ~~~\n  hi\n  ~~~\n"
+        "~~~text\n3\n~~~\n\nText.\n\n~~~\nnot an output\n~~~\n\n- item\n\n"
+        "  ~~~sh\n  echo hi\n  ~~~\n\n  ~~~\n  hi\n  ~~~\n"
     )
     python, shell = page.blocks
     assert page.slow
