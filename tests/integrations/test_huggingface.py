@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -174,17 +172,6 @@ def test_what_would_be_wrong_in_training_is_refused_before(arguments, match):
 def test_outputs_that_cannot_be_meant_are_refused(outputs, labels, shift, match):
     with pytest.raises(fc.InputError, match=match):
         compute_loss_func("fl-3", shift=shift)(outputs, labels)
-
-
-def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
-    pytest.importorskip("accelerate", reason="Trainer needs accelerate")
-    monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).resolve().parents[2] / "docs" / "huggingface.md").read_text()
-    names = {}
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        exec(block, names)
-    assert names["loss"].history["gamma"].shape == (1, 5)
-    assert names["trainer"].state.global_step == 5
 
 
 def test_nothing_here_imports_transformers():

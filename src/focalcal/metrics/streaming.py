@@ -65,6 +65,10 @@ else:
                 """The value of everything so far, over all processes."""
                 return self.local_value()
 
+            def plot(self, val=None, ax=None):
+                """torchmetrics' drawing of the value so far, or of values that `forward` gave step by step."""
+                return self._plot(val, ax)
+
             def _sync_dist(self, *args, **kwargs):
                 # A process that has seen no batch must still take part, with tensors of the type that the others have.
                 for name, dtype in self.lists.items():
