@@ -63,7 +63,7 @@ FEATURES: dict[str, tuple[list[Cell], str]] = {
             no(FOCAL),
             no(FOCAL),
         ],
-        "yes",
+        "FLSD, AdaFocal",
     ),
     "MMCE as a loss": (
         [has("MMCELoss"), no("(?i)mmce"), has("MMCEPenalty"), no("(?i)mmce"), no("(?i)mmce"), no("(?i)mmce")],
@@ -97,7 +97,7 @@ FEATURES: dict[str, tuple[list[Cell], str]] = {
             has("VectorScalingCalibrator", "MatrixScalingCalibrator", "DirichletCalibrator"),
             no(r"(?i)^(vector|matrix)_?scal"),
         ],
-        "no",
+        "Dirichlet",
     ),
     "histogram binning, isotonic regression, BBQ": (
         [
@@ -119,7 +119,7 @@ FEATURES: dict[str, tuple[list[Cell], str]] = {
             has("ETSCalibrator", "CDFSplineCalibrator"),
             no("(?i)^ETS|spline_?cal"),
         ],
-        "in ghosh2022's",
+        "no",
     ),
     "Venn-Abers, trees and regularised structured scaling as calibrators": (
         [
