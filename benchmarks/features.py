@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import files
@@ -287,7 +288,9 @@ FEATURES: dict[str, tuple[list[Cell], str]] = {
 def defined_names(paths: list[Path]) -> set[str]:
     """The classes and functions in Python files."""
     kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in paths)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes in other people's docstrings
+        trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
     return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, kinds)}
 
 
