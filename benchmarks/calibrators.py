@@ -41,7 +41,7 @@ from focalcal.calibrators import Calibrator, FocalTemperatureScaling, Temperatur
 from metrics import network_output
 
 OURS, UNIT, OTHER_UNIT = "focalcal", "softmax", "logsumexp"
-SIZES = [(5_000 // SHARE, 100), (25_000 // SHARE, 1000), (1_000_000 // SHARE, 10)]
+SIZES = [(5_000 // SHARE, 100), (25_000 // SHARE**2, 1000), (1_000_000 // SHARE**2, 10)]
 # Logits are normal with this deviation, labels come from their softmax at this temperature.
 SPREAD, TEMPERATURE = 8.0, 2.3
 RIGHT = 1e-3  # relative error of a temperature
