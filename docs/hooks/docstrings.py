@@ -31,4 +31,5 @@ def fenced(docstring: str) -> str:
     2
     ```
     """
-    return _EXAMPLE.sub(r"```pycon\n\1\n```", docstring)
+    apart = re.sub(r"\$\$\n( *)\$\$", r"$$\n\n\1$$", docstring)  # one equation under another: each a block of its own
+    return _EXAMPLE.sub(r"```pycon\n\1\n```", apart)

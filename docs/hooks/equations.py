@@ -31,6 +31,8 @@ _IN_TITLE = re.compile(r"\\\((.*?)\\\)")
 
 def mathml(tex: str, *, display: str = "inline", where: str = "") -> str:
     """The MathML of an equation; a command that has none is a warning, which names the page."""
+    if "$" in tex:
+        log.warning("%s: a dollar within an equation; is an empty line missing before the next? %s", where, tex.strip())
     known = re.sub(r"\\[A-Za-z]+", lambda match: _WORDS.get(match[0], match[0]), tex.strip())
     made = convert(known, display=display)
     made = _spaced(made)

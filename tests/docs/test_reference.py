@@ -115,4 +115,5 @@ def test_examples_are_fenced_and_text_is_not(monkeypatch):
     fenced = import_module("docstrings").fenced
     example = ">>> 1 + 1\n2\n\n>>> for i in range(1):\n...     print(i)\n0"
     assert fenced(f"Adds.\n\n{example}\n\nMore.") == f"Adds.\n\n```pycon\n{example}\n```\n\nMore."
+    assert fenced("$$ a $$\n$$ b $$") == "$$ a $$\n\n$$ b $$"
     assert fenced("No example > here.") == "No example > here."
