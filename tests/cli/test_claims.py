@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,16 @@ def test_a_paper_with_json_gives_every_claim_its_verdict():
     assert (document["failed"], document["not_run"]) == (0, 0)
     for row in document["rows"]:
         assert (row["seconds"] is None) == (row["verdict"] == "needs training")
-        assert bool(row["printed"]) == (row["verdict"] == "holds with a correction")
+        assert bool(row["printed"]) == (row["standing"] == "holds with a correction")
+        assert row["views"] == []
+    assert document["standings"] == {
+        "holds with a correction": 3,
+        "proved numerically": 21,
+        "measured": 17,
+        "does not hold here": 9,
+        "set-up kept by a recipe": 4,
+        "needs a GPU recipe": 12,
+    }
     TypeAdapter(ClaimsResult).validate_python(document)
 
 
@@ -59,16 +69,21 @@ def test_a_table_has_the_verdicts_then_the_corrections_then_one_line():
     assert (answer.returncode, answer.stderr) == (0, "")
     lines = answer.stdout.splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
-    assert cells[0] == ["claim", "where", "verdict", "seconds"]
+    assert cells[0] == ["standing", "claims"]
+    counted = cells[: cells.index(["claim", "where", "verdict", "seconds"])]
+    assert ["measured", "18"] in counted
+    assert sum(int(number) for _, number in counted[1:]) == 69
+    cells = cells[len(counted) :]
     assert len(cells) == 1 + 3 + 23
     assert cells[1][:3] == ["mukhoti2020.eq3", "sec. 2, eq. 3", "holds with a correction"]
-    assert cells[2] == ["mukhoti2020.fig1", "sec. 3, fig. 1", "needs training: not run", ""]
+    assert cells[2] == ["mukhoti2020.fig1", "sec. 3, fig. 1", "measured: seen here", ""]
     assert cells[4][:3] == ["ghosh2022.eq1", "sec. 3, eq. 1", "holds"]
     assert "  printed: For gamma = 1, p0 is about 0.4." in lines
     assert "  true: p0 = 1/e = 0.3679. At 0.4, g is 0.967." in lines
     assert lines[-1].startswith("25 exact claims checked in ")
     assert lines[-1].endswith(
-        " s: 21 hold as printed, 4 with a correction; 44 need trained networks and are listed by --list."
+        " s: 21 hold as printed, 4 with a correction; 44 others (1 holds with a correction, 18 measured, "
+        "9 does not hold here, 4 set-up kept by a recipe, 12 needs a GPU recipe; --list has them)."
     )
 
 
@@ -83,20 +98,91 @@ def test_an_id_shows_the_claim_in_full():
     assert "  result: holds with a correction, in 0." in answer.stdout
 
 
-def test_an_id_of_a_claim_that_needs_training_says_what_it_needs():
+def test_an_id_of_a_claim_about_networks_says_what_was_found():
     answer = run("mukhoti2020.fig1")
     assert answer.returncode == 0
-    assert "  needs: the paper's own training runs\n  result: needs training: not run\n" in answer.stdout
-    assert answer.stdout.endswith("\n1 needs trained networks.\n")
+    assert "  found: Share of training rows in the top bin at the start" in answer.stdout
+    assert "  results: src/focalcal/lab/evidence/results/cifar10-s-resnet8.json, " in answer.stdout
+    assert "(6 runs, up to 3 seeds)\n  result: measured: seen here\n" in answer.stdout
+    assert answer.stdout.endswith("\n1 claim (1 measured).\n")
+
+
+def test_a_claim_that_needs_a_gpu_names_the_command(monkeypatch, capsys):
+    code, printed = in_process(monkeypatch, capsys, "mukhoti2020.top5")
+    assert code == 0
+    assert "  recipe: focalcal lab run mukhoti2020/cifar100-resnet50\n  result: needs a GPU recipe\n" in printed
+
+
+def test_show_explains_a_claim_with_its_equation_a_plot_and_a_table(monkeypatch, capsys):
+    code, printed = in_process(monkeypatch, capsys, "show", "mukhoti2020.g.threshold")
+    assert code == 0
+    assert "  equation: g(p, γ) = (1 − p)^γ − γ p (1 − p)^(γ−1) log p\n            g ≥ 1 on [0, p₀]" in printed
+    assert "  test: tests/claims/test_checks.py::test_check_passes[mukhoti2020.g.threshold]\n" in printed
+    assert "1: γ = 1   3: γ = 3   5: γ = 5   7: γ = 7" in printed
+    assert "| 0.25258 |" in printed
+    assert "1 exact claim checked in " in printed
+
+
+def test_show_has_the_numbers_of_a_measured_claim_by_seed(monkeypatch, capsys):
+    code, printed = in_process(monkeypatch, capsys, "show", "mukhoti2020.sec4.gamma-order")
+    assert code == 0
+    assert "cpu/cifar10-s-resnet8\n" in printed
+    head = next(line for line in printed.splitlines() if line.startswith("| method"))
+    assert [cell.strip() for cell in head.split("|")[1:-1]] == [
+        "method",
+        "number",
+        "mean",
+        "seed 0",
+        "seed 1",
+        "seed 2",
+    ]
+    first = next(line for line in printed.splitlines() if line.startswith("| FL-1 "))
+    mean, *seeds = (float(cell) for cell in first.split("|")[3:7])
+    assert mean == pytest.approx(10.88)
+    assert mean == pytest.approx(sum(seeds) / 3, abs=0.01)
+    code, printed = in_process(monkeypatch, capsys, "show", "mukhoti2020.sec4.gamma-order", "--json")
+    (row,) = json.loads(printed)["rows"]
+    assert [view["title"] for view in row["views"]] == row["recipes"]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ((), "`focalcal claims show` needs the id of a claim"),
+        (("ghosh2022",), "must be the id of one claim; got the paper 'ghosh2022'"),
+        (("ghosh2022.eq44",), "Nearest: ghosh2022.eq4"),
+    ],
+)
+def test_show_refuses_what_is_no_claim(monkeypatch, capsys, names, said):
+    monkeypatch.setattr(sys, "argv", ["focalcal", "claims", "show", *names])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert leaving.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_figures_are_drawn_into_the_folder_and_nothing_is_run(monkeypatch, capsys, tmp_path):
+    def save_figures(folder, names=None, formats=("svg",)):
+        return [Path(folder) / f"mukhoti2020-fig4.{each}" for each in formats]
+
+    module = types.ModuleType("focalcal.figures")
+    module.save_figures = save_figures
+    monkeypatch.setitem(sys.modules, "focalcal.figures", module)
+    monkeypatch.setattr(papers, "run_check", None)
+    code, printed = in_process(monkeypatch, capsys, "--figures", str(tmp_path))
+    assert (code, printed) == (0, f"1 figure written to {tmp_path}.\n")
+    code, printed = in_process(monkeypatch, capsys, "--figures", str(tmp_path), "--json")
+    assert json.loads(printed)["figures"] == [str(tmp_path / "mukhoti2020-fig4.svg")]
 
 
 def test_list_shows_all_231_and_runs_nothing(monkeypatch, capsys):
     answer = run("--list")
     assert (answer.returncode, answer.stderr) == (0, "")
     listed = [line.split("|")[1].strip() for line in answer.stdout.splitlines() if line.startswith("| ")]
-    assert listed[1:] == [row["id"] for row in papers.claims()]
-    assert answer.stdout.count("arithmetic only, and a correction") == 25
-    assert answer.stdout.endswith("\n105 exact claims, checked by running without --list; 126 need trained networks.\n")
+    assert listed[listed.index("claim") + 1 :] == [row["id"] for row in papers.claims()]
+    assert answer.stdout.count("measured: seen here") == 28
+    assert answer.stdout.count("needs a GPU recipe") == 28 + 2  # in the counts and in the last line
+    assert "\n105 exact claims, checked by running without --list; 126 others (" in answer.stdout
     monkeypatch.setattr(papers, "run_check", None)
     code, printed = in_process(monkeypatch, capsys, "--list", "--json")
     document = json.loads(printed)
@@ -166,6 +252,7 @@ def test_a_terminal_gets_a_bar_and_whole_ids():
     assert process.wait(timeout=60) == 0
     text = seen.decode()
     assert "━" in text
-    table = text[text.index("╭") : text.index("╯")]
+    _, table, *_ = text.split("╭")[1:]  # the first table has the counts
+    table = table[: table.index("╯")]
     for check in papers.checks():
         assert (f"│ {check.id} " in table) == (check.paper == "ghosh2022")

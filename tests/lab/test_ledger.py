@@ -51,6 +51,7 @@ def test_what_stands_behind_a_claim_is_what_its_standing_promises():
         assert each.sentence.endswith("."), each.id
 
 
+@pytest.mark.slow
 def test_every_named_test_is_collected():
     """Asked of pytest itself, in another process, as this one may have been told to run some tests only."""
     named = {test for each in ledger() for test in each.tests}

@@ -242,8 +242,12 @@ def _result(rows: list[ClaimRow], *, all_shown: bool, figures: list[str]) -> Cla
         standings={standing: standings[standing] for standing in STANDINGS if standings[standing]},
         figures=figures,
     )
-    answer = f"{_count(len(figures), 'file')} written." if figures else _answer(result, all_shown=all_shown)
+    answer = _written(figures) if figures else _answer(result, all_shown=all_shown)
     return ClaimsResult(**{**vars(result), "answer": answer})
+
+
+def _written(figures: list[str]) -> str:
+    return f"{_count(len(figures), 'figure')} written to {Path(figures[0]).parent}."
 
 
 def _answer(result: ClaimsResult, *, all_shown: bool) -> str:

@@ -28,6 +28,7 @@ _COLOURS = {
     "shown on a toy problem": "cyan",
 }
 _MOST_ROWS = 24  # of a table; --json has all
+_NEVER_WRAPPED = 16  # characters
 
 
 def print_rows(
@@ -96,16 +97,15 @@ def _print_in_full(out: Console, row: ClaimRow, *, explained: bool) -> None:
 def _print_view(out: Console, view: ShownView) -> None:
     from rich.text import Text
 
+    out.print(Text(view.title, style="bold"))
     if view.plot:
-        out.print(Text(view.title, style="bold"))
         out.print(Text(view.plot))
         return
-    table = make_table(*view.headings, title=view.title)
-    words = [_is_words([row[place] for row in view.rows]) for place in range(len(view.headings))]
-    for column, is_words in zip(table.columns, words, strict=True):
-        column.justify = "left" if is_words else "right"
-        column.no_wrap = not is_words
-        column.overflow = "fold"
+    table = make_table(*view.headings)
+    for place, column in enumerate(table.columns):
+        cells = [row[place] for row in view.rows]
+        column.justify = "left" if any(_is_words(cell) for cell in cells) else "right"
+        column.no_wrap = max(map(len, cells), default=0) <= _NEVER_WRAPPED
     for row in view.rows[:_MOST_ROWS]:
         table.add_row(*map(Text, row))
     out.print(table)
@@ -113,8 +113,8 @@ def _print_view(out: Console, view: ShownView) -> None:
         out.print(f"... and {len(view.rows) - _MOST_ROWS} more rows, which --json has.")
 
 
-def _is_words(cells: Sequence[str]) -> bool:
-    return any(cell[:1].isalpha() or len(cell) > 20 for cell in cells)
+def _is_words(cell: str) -> bool:
+    return len(cell) > 20 or bool(cell and (cell[0].isalpha() or cell[0] in "▁▂▃▄▅▆▇█"))
 
 
 def _print_verdicts(out: Console, rows: Sequence[ClaimRow]) -> None:

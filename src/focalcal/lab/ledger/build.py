@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -64,7 +64,7 @@ class _Sources:
     def entry(self, row: dict[str, str]) -> Entry:
         """The claim's entry by the one source that has it."""
         claim = row["id"]
-        sources: list[tuple[object, Callable[[str], dict[str, Any]]]] = [
+        sources: list[tuple[Container[str], Callable[[str], dict[str, Any]]]] = [
             (self.exact, self._exact),
             (SIMULATED, _simulated),
             (TRENDS, self._measured),
@@ -73,10 +73,10 @@ class _Sources:
             (SET_UPS, _set_up),
             (GPU, _gpu),
         ]
-        found = [make for source, make in sources if claim in source]  # type: ignore[operator]
+        found = [make for source, make in sources if claim in source]
         if len(found) != 1:
             raise FocalCalError(f"{claim}: must have exactly one standing; {len(found)} sources have it.")
-        facts = {name: row[name] for name in ("id", "paper", "where", "claim", "kind", "note")}
+        facts: dict[str, Any] = {name: row[name] for name in ("id", "paper", "where", "claim", "kind", "note")}
         return Entry(**facts, **found[0](claim))
 
     def _exact(self, claim: str) -> dict[str, Any]:

@@ -190,7 +190,7 @@ SIMULATED: dict[str, Corrected] = {
         "Equal-mass ECE has lower statistical bias than equal-width ECE.",
         (
             "It depends on the confidences. Where nearly all are close to 1 (0.1 + 0.9 Beta(2.77, 0.04)), 1,000 "
-            "calibrated rows have a mean ECE of 0.4 % by equal mass and 0.7 % by equal width; where they are spread "
+            "calibrated rows have a mean ECE of 0.3 % by equal mass and 0.7 % by equal width; where they are spread "
             "out (0.1 + 0.9 Beta(5, 1)), 3.1 % and 2.6 %: more."
         ),
         "focalcal.lab.ledger.bias.ece_bias",

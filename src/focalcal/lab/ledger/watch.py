@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,7 +74,8 @@ class _Watched(Numbers):
     def series(self, method: str, name: str) -> list[float]:
         mean = super().series(method, name)
         last = {run.seed: float(run.dynamics[name][-1]) for run in self.runs(method)}
-        self._note(method, f"{name.replace('_', ' ')} at the end", last, 3, tuple(mean))
+        what = re.sub(r"\b(nll|ece)\b", lambda match: match[0].upper(), name.replace("_", " "))
+        self._note(method, f"{what} at the end", last, 3, tuple(mean))
         return mean
 
     def pairs(self, pair: str, measure: str, methods: Sequence[str] | None = None) -> list[list[float]]:

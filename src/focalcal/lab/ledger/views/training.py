@@ -70,9 +70,9 @@ def bins() -> list[View]:
         ece = float((made.count * made.gap.abs()).sum() / made.count.sum())
         title = f"{edges.replace('_', ' ')}: ECE {100 * ece:.2f} %, MCE {100 * float(made.gap.abs().max()):.2f} %"
         found.append((title, rows))
-    rows = [(*one, *two[1:]) for one, two in zip(found[0][1], found[1][1], strict=True)]
+    both = [(*one, *two[1:]) for one, two in zip(found[0][1], found[1][1], strict=True)]
     heads = ("bin", "rows", "C − A", "rows", "C − A")
-    return [View(f"607 made predictions. Left, {found[0][0]}; right, {found[1][0]}", heads, tuple(rows), words=0)]
+    return [View(f"607 made predictions. Left, {found[0][0]}; right, {found[1][0]}", heads, tuple(both), words=0)]
 
 
 def bias() -> list[View]:
