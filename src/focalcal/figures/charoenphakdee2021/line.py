@@ -71,6 +71,8 @@ def fig3() -> Any:
             _compare(ax, gamma, step, f"({letter}) γ = {gamma:g}, {_NAMES[step]}")
     for ax in axes[-1]:
         ax.set_xlabel("x", fontsize=8)
+    for ax in (third, *axes[1:, 1:].flat):
+        ax.tick_params(labelleft=False)  # as in the panel to the left
     return made
 
 
