@@ -61,7 +61,7 @@ def _entry(each: PaperFigure) -> str:
 
 def _link(each: PaperFigure) -> str:
     """The function, and the file that it is in."""
-    code = each.draw.__code__  # type: ignore[attr-defined]
+    code = each.draw.__code__
     module = each.draw.__module__
     file = "src/" + module.replace(".", "/") + ("/__init__.py" if code.co_filename.endswith("__init__.py") else ".py")
     return f"[`{module}.{each.draw.__name__}`](../{file})"

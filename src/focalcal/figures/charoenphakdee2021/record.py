@@ -1,7 +1,7 @@
 """Train the small networks of Figs. 3, 4 and 6, and write their numbers beside this file.
 
-`python -m focalcal.figures.charoenphakdee2021.record` takes a few minutes on one core. Training differs a little from
-machine to machine; what is drawn is what was recorded last, so that a figure is the same everywhere.
+`python -m focalcal.figures.charoenphakdee2021.record` takes about four minutes on one core. Training differs a little
+from machine to machine; what is drawn is what was recorded last, so that a figure is the same everywhere.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from focalcal.metrics import ece
 
 RECORDED = Path(__file__).with_name("recorded.json")
 
-# One curve of Fig. 3 is drawn through every third point of the problem's grid, 0.1 apart.
-EVERY = 3
+# One curve of Fig. 3 is drawn through every sixth point of the problem's grid, 0.2 apart.
+EVERY = 6
 GAMMAS, SEEDS = (0, 1, 2, 3), range(3)
 # The paper's number of bins, and its label smoothing: one tenth goes to all classes alike.
 NUM_BINS, SMOOTHING = 10, 0.1

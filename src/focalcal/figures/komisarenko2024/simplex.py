@@ -207,7 +207,7 @@ def fig7() -> Any:
 
     shades = LinearSegmentedColormap.from_list("blue", ["white", look.PALE_BLUE, look.BLUE, look.BLACK])
     made, axes = panels(2, width=5.4, height=2.9)
-    points, fine = simplex(48), simplex(400)
+    points, fine = simplex(45), simplex(400)
     for ax, (gamma, temperature), top in zip(axes, PAIRS, (0.024, 0.06), strict=True):
         values = difference(points, gamma, temperature).numpy()
         drawn = ax.tricontourf(*flat(points), values, levels=np.linspace(0, top, 7), cmap=shades)
