@@ -6,57 +6,69 @@ from typing import Any
 
 from focalcal.core import figures
 from focalcal.figures.catalogue import figure
-from focalcal.figures.recorded import every_third_epoch, run_of
+from focalcal.figures.recorded import every_third_epoch, lab_results, run_of
 from focalcal.lab.evidence.pages.dynamics.drawing import LOOKS
-from focalcal.lab.evidence.pages.words import method_name
+from focalcal.lab.evidence.pages.words import LITTLE, method_name
 
 _SETS = {"mnist": "(a) MNIST", "cifar10-noise": "(b) CIFAR-10 with noise", "cifar100": "(c) CIFAR-100"}
 _LOSSES = ("ce", "flsd-53", "adafocal")
+# Before and after temperature scaling: the line of curves, and what marks are filled with (by default, their colour).
+_PHASES: dict[str, tuple[Any, str]] = {"pre": ("-", ""), "post": ((0, (3, 2)), "white")}
 
 
 @figure(
     "Detection of inputs out of distribution",
     caption=(
-        "ROC curves of telling CIFAR-10's test images from images of other sets by the entropy of the prediction, as "
-        "trained (drawn through) and after temperature scaling (dashed); the areas below are in the panels. Entropy "
-        "tells little in these small networks: a curve along the dotted diagonal is chance, and one below it worse. "
-        "Temperature scaling hardly moves the curves."
+        "Telling CIFAR-10's test images from images of other sets by the entropy of the prediction. Above: ROC curves "
+        "of cross-entropy, as trained (drawn through) and after temperature scaling (dashed). Below: the areas under "
+        "such curves, a mark for each seed of three losses, filled as trained and hollow after temperature scaling. "
+        "Dotted lines are chance. Entropy tells little in these small networks. With MNIST the seeds of a loss lie so "
+        "far apart that no loss can be called better than another; in the others they are close, and so are the losses."
     ),
-    alt="Three panels with ROC curves of three losses before and after temperature scaling, one for each foreign set",
+    alt=(
+        "Three columns, one for each foreign set: two ROC curves of cross-entropy close to each other, and below them "
+        "the areas of three losses, three seeds each"
+    ),
     differs=(
-        "ResNet-8 on a tenth of CIFAR-10, one seed, not ResNet-110 and Wide-ResNet-26-10 on CIFAR-10; MNIST in place "
-        "of SVHN, CIFAR-10 with Gaussian noise made here in place of CIFAR-10-C, and CIFAR-100 besides, 5,000 images "
-        "of each. Curves are read off at every hundredth."
+        "ResNet-8 on a tenth of CIFAR-10, not ResNet-110 and Wide-ResNet-26-10 on CIFAR-10; MNIST in place of SVHN, "
+        "CIFAR-10 with Gaussian noise made here in place of CIFAR-10-C, and CIFAR-100 besides, 5,000 images of each. "
+        "Whole curves are recorded of one run of cross-entropy, at every hundredth; of the other losses, areas."
     ),
     source="recorded",
 )
 def fig6() -> Any:
-    """A panel for each foreign set."""
-    made = figures.new_figure(2 * figures.COLUMN, 3.1)
-    axes = made.subplots(1, len(_SETS), sharey=True)
-    for ax, (name, title) in zip(axes, _SETS.items(), strict=True):
-        handles = _draw(ax, name)
-        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        figures.percent(ax.xaxis, 4)
-        figures.percent(ax.yaxis, 4)
-        label = "known inputs that pass" if ax is axes[0] else ""
-        figures.style(ax, title=title, xlabel="unknown ones that pass", ylabel=label)
-    figures.legend(axes[0], list(handles.values()), list(handles), under=True, columns=3)
+    """A column for each foreign set: curves, and areas by loss and seed."""
+    made = figures.new_figure(2 * figures.COLUMN, 3.9)
+    panels = made.subplots(2, len(_SETS), sharey="row", height_ratios=(2.2, 1))
+    for (upper, lower), (name, title) in zip(panels.T, _SETS.items(), strict=True):
+        _draw_curves(upper, name)
+        _draw_areas(lower, name)
+        label = "known inputs that pass" if name == "mnist" else ""
+        figures.style(upper, title=title, xlabel="unknown inputs that pass", ylabel=label)
+        figures.style(lower, xlabel="AUROC")
     return made
 
 
-def _draw(ax: Any, name: str) -> dict[str, Any]:
-    """The curves of all losses for a set, and the areas below them."""
-    handles, areas = {}, ["AUROC"]
-    for method in _LOSSES:
-        run = run_of(every_third_epoch(), method)
-        for phase, line, words in (("pre", "-", "as trained"), ("post", (0, (3, 2)), "after TS")):
-            curve = run.extra["roc"][name][phase]
-            (handles[f"{method_name(method)}, {words}"],) = ax.plot(
-                run.extra["roc_at"], curve["passed"], color=LOOKS[method][0], linestyle=line, linewidth=1.1
-            )
-        pre, post = (run.extra["roc"][name][phase]["auroc"] for phase in ("pre", "post"))
-        areas.append(f"{method_name(method)} {pre:.3f}, {post:.3f}")
-    ax.plot([0, 1], [0, 1], color=figures.GREY, linestyle=":", linewidth=1)
-    ax.text(0.98, 0.03, "\n".join(areas), ha="right", va="bottom", fontsize=7)
-    return handles
+def _draw_curves(ax: Any, name: str) -> None:
+    """Both curves of cross-entropy."""
+    run, (colour, _, _) = run_of(every_third_epoch(), "ce"), LOOKS["ce"]
+    for phase, (line, _) in _PHASES.items():
+        passed = run.extra["roc"][name][phase]["passed"]
+        ax.plot(run.extra["roc_at"], passed, color=colour, linestyle=line, linewidth=1.1)
+    ax.plot([0, 1], [0, 1], color=figures.GREY, linestyle=":", linewidth=1, zorder=0)
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    figures.percent(ax.xaxis, 4)
+    figures.percent(ax.yaxis, 4)
+
+
+def _draw_areas(ax: Any, name: str) -> None:
+    """One row for each loss, one mark for each seed."""
+    for row, method in enumerate(_LOSSES):
+        colour, _, marker = LOOKS[method]
+        for shift, (phase, (_, face)) in zip((-0.15, 0.15), _PHASES.items(), strict=True):
+            areas = [run.foreign[name][phase]["auroc"] for run in lab_results()[LITTLE].of(method)]
+            look = {"marker": marker, "markersize": 4, "linestyle": "none", "markerfacecolor": face or colour}
+            ax.plot(areas, [row + shift] * len(areas), color=colour, **look)
+    ax.axvline(0.5, color=figures.GREY, linestyle=":", linewidth=1, zorder=0)
+    figures.rows_of_names(ax, [method_name(method) for method in _LOSSES])
+    ax.set_xlim(0.25, 0.75)

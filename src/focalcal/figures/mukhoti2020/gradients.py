@@ -10,13 +10,14 @@ from focalcal.core import figures
 from focalcal.core.focal import confidence_thresholds, gradient_ratio
 from focalcal.figures.catalogue import figure
 from focalcal.figures.mukhoti2020.exact import LOOKS as GAMMA_LOOKS
-from focalcal.figures.recorded import epochs_trained, every_third_epoch, run_of
-from focalcal.lab.evidence.pages.dynamics.drawing import LOOKS
-from focalcal.lab.evidence.pages.words import method_name
+from focalcal.figures.recorded import epochs_trained, every_epoch, first_epochs, lab_results, run_of
+from focalcal.lab.evidence.files import RunEvidence
+from focalcal.lab.evidence.pages.dynamics.drawing import LOOKS, by_loss, draw_panel
+from focalcal.lab.evidence.pages.dynamics.records import GAMMAS
+from focalcal.lab.evidence.pages.words import LITTLE
 
-METHODS = ("ce", "fl-3")
-# Early, after the middle, and at the end.
-EPOCHS = (3, 18, 30)
+# Histograms are drawn after so many epochs.
+EPOCHS = (3, 9)
 
 
 @figure(
@@ -24,36 +25,37 @@ EPOCHS = (3, 18, 30)
     caption=(
         "(a) The factor g(p, γ) by which focal loss multiplies the gradient of cross-entropy of a sample whose true "
         "class has probability p. Dots mark where it falls below 1: focal loss pulls harder on samples to the left of "
-        "its dot, and less on those to the right. (b) to (d) The norms of the last layer's gradients of single "
-        "training samples after 3, 18 and 30 epochs, as shares of the samples in bins of a tenth of a decade. They "
-        "begin much alike; at the end those of focal loss lie to the left of those of cross-entropy of the same epoch "
-        "only as far as its network is as sure of its training samples."
+        "its dot, and less on those to the right. (b), (c) The norms of the last layer's gradients of single training "
+        "samples after 3 and 9 epochs, as shares of the samples in bins of a tenth of a decade. (d) Their mean by "
+        "epoch, over three seeds, with bands from the lowest to the highest; dotted vertical lines are drops of the "
+        "learning rate."
     ),
     alt=(
-        "Four panels: g against p for gamma 0 to 7, rising above 1 at small p and falling to 0; and histograms of "
-        "gradient norms on a logarithmic axis for cross-entropy and focal loss with gamma 1, 2 and 3 at three epochs, "
-        "moving to smaller norms"
+        "Four panels: g against p for gamma 0 to 7, rising above 1 at small p and falling to 0; histograms of gradient "
+        "norms on a logarithmic axis for cross-entropy and focal losses at two epochs; and the mean norm over 30 epochs"
     ),
     differs=(
-        "Panels (b) to (d): ResNet-8 on a tenth of CIFAR-10 (4,499 training images), 30 epochs and one seed, not "
-        "ResNet-50 on CIFAR-10 and epochs 10, 100 and 200; norms are of each sample as it passed in training, while "
-        "weights moved, and on a logarithmic axis."
+        "ResNet-8 on a tenth of CIFAR-10 (4,499 training images) and 30 epochs, not ResNet-50 on CIFAR-10 and 350. "
+        "Histograms are of one seed, early in training (the paper has epochs 10, 100 and 200) and on a logarithmic "
+        "axis; the rest of training is shown by the mean. Norms are of each sample as it passed in training, while "
+        "weights moved."
     ),
     source="recorded",
 )
 def fig4() -> Any:
-    """The factor g, and histograms of gradient norms at three epochs."""
-    made = figures.new_figure(2 * figures.COLUMN, 4.3)
-    (ratio, *first), second = made.subplots(2, 2)
+    """The factor g, histograms of gradient norms at two epochs, and their mean at all."""
+    made = figures.new_figure(2 * figures.COLUMN, 4.5)
+    ratio, *histograms, mean = made.subplots(2, 2).flat
     _draw_ratio(ratio)
-    histograms = [*first, *second]
-    for ax, epoch, letter in zip(histograms, EPOCHS, "bcd", strict=True):
-        handles = _draw_norms(ax, epoch)
-        figures.style(
-            ax, title=f"({letter}) after {epoch} epochs", xlabel="norm of the gradient", ylabel="training samples"
-        )
-        figures.legend(ax, list(handles.values()), list(handles))
+    for ax, epoch, letter in zip(histograms, EPOCHS, "bc", strict=True):
+        _draw_norms(ax, epoch)
+        title = f"({letter}) after {epoch} epochs"
+        figures.style(ax, title=title, xlabel="norm of a sample's gradient", ylabel="training samples")
     _same_axes(histograms)
+    handles = draw_panel(mean, "norm", by_loss(GAMMAS, "gradient_norm"), lab_results()[LITTLE])
+    mean.set_ylim(bottom=0)
+    figures.style(mean, title="(d) mean by epoch", xlabel="epochs trained", ylabel="mean norm")
+    figures.legend(mean, list(handles.values()), list(handles), under=True, columns=4)
     return made
 
 
@@ -70,27 +72,35 @@ def _draw_ratio(ax: Any) -> None:
     figures.legend(ax, lines, names, loc="upper right")
 
 
-def _draw_norms(ax: Any, epoch: int) -> dict[str, Any]:
+def _runs() -> dict[str, RunEvidence]:
+    focal = {method: run_of(first_epochs(), method) for method in ("fl-1", "fl-3")}
+    return {"ce": run_of(every_epoch(), "ce"), **focal}
+
+
+def _draw_norms(ax: Any, epoch: int) -> None:
     """The histograms of all losses after so many epochs, as shares of the training samples."""
-    handles = {}
-    for method in METHODS:
-        run = run_of(every_third_epoch(), method)
+    for method, run in _runs().items():
         counts = run.extra["gradient"][epochs_trained(run).index(epoch)]
         colour, line, _ = LOOKS[method]
-        inner = np.array(counts[1:-1]) / sum(counts)
-        edges = run.extra["gradient_edges"]
-        handles[method_name(method)] = ax.stairs(inner, edges, color=colour, linestyle=line, linewidth=1.2)
+        ax.stairs(
+            np.array(counts[1:-1]) / sum(counts),
+            run.extra["gradient_edges"],
+            color=colour,
+            linestyle=line,
+            linewidth=1.2,
+        )
     ax.set_xscale("log")
     figures.percent(ax.yaxis, 4)
-    return handles
 
 
 def _same_axes(axes: list[Any]) -> None:
-    """One scale for all, from the shortest gradient to the longest."""
-    runs = [run_of(every_third_epoch(), method) for method in METHODS]
-    shown = np.sum([np.array(run.extra["gradient"])[:, 1:-1].sum(0) for run in runs], axis=0)
-    there = np.flatnonzero(shown > 0.0005 * shown.sum())
+    """One scale for all; the shortest gradients, one in a thousand, are left out."""
+    runs = list(_runs().values())
+    counts = [np.array(run.extra["gradient"][epochs_trained(run).index(epoch)]) for run in runs for epoch in EPOCHS]
+    shown = np.sum(counts, axis=0)[1:-1]
+    there = np.flatnonzero(shown.cumsum() > 0.001 * shown.sum())
+    last = np.flatnonzero(shown)[-1]
     edges = runs[0].extra["gradient_edges"]
     top = max(ax.get_ylim()[1] for ax in axes)
     for ax in axes:
-        ax.set(xlim=(edges[there[0]], edges[there[-1] + 1]), ylim=(0, top))
+        ax.set(xlim=(edges[there[0]], edges[last + 1]), ylim=(0, top))
