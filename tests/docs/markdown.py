@@ -7,7 +7,7 @@ Fenced blocks of shell and Python run in order. A block of text directly after o
     <!-- setup ... -->              Python that runs before the next block, for names that a snippet presupposes
     <!-- not run: REASON -->        right before a block: one of the reasons of tests/docs/exempt.py
     <!-- exits with 2 -->           right before a shell block: its last command does; standard error is output too
-    <!-- numbers within 5 % -->     right before an output: how far its numbers may be off
+    <!-- numbers within 5 % -->     right before an output, or a console block: how far its numbers may be off
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Block:
     setup: list[tuple[int, str]] = field(default_factory=list)
     not_run: str | None = None
     exit_code: int = 0
+    within: float | None = None
     output: Output | None = None
 
     @property
@@ -142,7 +143,9 @@ def _take_block(page: Page, block: Block, pending: _Pending, last: Block | None)
     path, line = page.path, block.line
     if block.runs:
         block.setup, block.not_run, block.exit_code = pending.setup, pending.not_run, pending.exit_code or 0
-        _require(pending.within is None, path, line, "`numbers within` belongs before an output")
+        block.within = pending.within
+        has_output = block.language == "console" or block.within is None
+        _require(has_output, path, line, "`numbers within` belongs before an output")
         page.blocks.append(block)
         return block
     _require(block.language in (*OUTPUT, *SHOWN), path, line, f"nobody runs {block.language}; say sh or python")

@@ -29,13 +29,23 @@ def _parameter(path: Path) -> object:
     return pytest.param(path, id=str(path.relative_to(ROOT)), marks=marks)
 
 
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """A folder that all processes of pytest-xdist share: each has its own in a common one."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if base.name.startswith("popen-") else base
+
+
 # Lightning's advice for a tiny run on a CPU, and torch's of Lightning's own calls
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*LeafSpec.*")
+@pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers.*",
+    "ignore:.*`tensorboardX` has been removed.*",
+    "ignore:.*smaller than the logging interval.*",
+    "ignore:.*LeafSpec.*",
+)
 @pytest.mark.parametrize("path", [_parameter(path) for path in ALL])
-def test_a_page_runs_and_prints_what_it_says(path, tmp_path, tmp_path_factory, monkeypatch):
+def test_a_page_runs_and_prints_what_it_says(path, tmp_path, cache, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     page = read_page(path)
-    base = tmp_path_factory.getbasetemp()
-    # pytest-xdist gives each of its processes a folder in a common one.
-    put_files(page.files, tmp_path, base.parent if base.name.startswith("popen-") else base)
+    put_files(page.files, tmp_path, cache)
     run_page(page, tmp_path)

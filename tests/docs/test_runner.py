@@ -101,6 +101,9 @@ def test_a_session_has_its_outputs_in_it(run):
     run("~~~console\n$ echo one | tr o 0\n0ne\n$ echo \\\n> two\ntwo\n$ true\n~~~\n")
     message = fails(run, "~~~console\n$ echo one\none\n$ echo two\n2\n~~~\n", r"page.md:5: the block at line 4")
     assert "two" in message
+    loose = "<!-- numbers within 10 % -->\n~~~console\n$ echo {}\n2.0\n~~~\n"
+    run(loose.format("2.2"))
+    fails(run, loose.format("2.3"), "prints something else")
 
 
 def test_lines_run_one_by_one_and_a_script_as_a_whole():

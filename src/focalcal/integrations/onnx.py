@@ -64,6 +64,7 @@ def export_onnx(
     with _evaluating(network, calibrator):
         whole = _Calibrated(network, calibrator)
         _require_logits(network(example), len(example))
+        whole(example)  # the calibrator says here what does not suit it, before the exporter wraps the words
         content = _translate(onnx, whole, example)
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
         for inputs in (example, example[:1], torch.cat([example, example])):
