@@ -22,7 +22,7 @@ from focalcal.figures.catalogue import FIGURES, NOT_DRAWN, PaperFigure
 
 __all__ = ["PAPERS", "PaperFigure", "all_figures", "find_figures", "not_drawn", "save_figures"]
 
-PAPERS = ("charoenphakdee2021", "komisarenko2024")
+PAPERS = ("mukhoti2020", "ghosh2022", "charoenphakdee2021", "komisarenko2024")
 
 
 def all_figures() -> list[PaperFigure]:
