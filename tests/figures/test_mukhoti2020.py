@@ -48,13 +48,14 @@ def test_bars_of_figure_1_are_the_recorded_bins():
         assert [bar.get_height() for bar in upper.patches] == accuracy[count > 0].tolist()
         shares = [bar.get_height() for bar in lower.patches]
         np.testing.assert_allclose(shares, count / 4499, atol=1e-12)
-        assert upper.get_title() == f"epoch {epoch}: {(count * accuracy).sum() / count.sum():.1%} right"
+        assert upper.get_title() == f"epoch {epoch}\n{(count * accuracy).sum() / count.sum():.1%} right"
 
 
 def test_training_samples_of_figure_1_move_into_the_last_bin():
     last = [ax.patches[-1].get_height() for ax in drawn.fig1().axes[4:]]
     assert last == sorted(last)
-    assert last[0] < 0.1 < 0.5 < last[-1]
+    assert last[0] < 0.1
+    assert round(last[-1], 2) == 0.6  # what the caption says
 
 
 def test_lines_of_figure_2_are_the_recorded_series():
@@ -110,7 +111,7 @@ def test_dots_of_figure_4a_are_where_g_is_1():
 
 def test_histograms_of_figure_4_are_the_recorded_counts():
     axes = drawn.fig4().axes[1:3]
-    runs = [run_of("every-epoch.json", "ce"), *(run_of("first-epochs.json", name) for name in ("fl-1", "fl-3"))]
+    runs = [run_of("every-epoch.json", "ce"), run_of("first-epochs.json", "fl-3")]
     for ax, epoch in zip(axes, (3, 9), strict=True):
         for stairs, run in zip(ax.patches, runs, strict=True):
             counts = run["extra"]["gradient"][run["dynamics"]["epoch"].index(epoch - 1)]

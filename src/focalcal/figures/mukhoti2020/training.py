@@ -48,13 +48,13 @@ _NETWORK = (
     "Confidences of training samples while a network trains",
     caption=(
         "Training samples of a network trained with cross-entropy, by confidence in 25 bins, after 2, 10, 20 and 30 "
-        "epochs. Above: the share of each bin that is classified correctly; on the diagonal it equals the confidence. "
-        "Below: the share of all training samples in each bin. They move into the bin of the largest confidences, and "
-        "go on to do so after nearly all are right."
+        "epochs. Above: the share of each bin that is classified correctly; on the diagonal it equals the confidence, "
+        "and bins with few samples jump. Below: the share of all training samples in each bin. They move towards the "
+        "bin of the largest confidences, which has 60 % of them at the end, when nearly all are right."
     ),
     alt=(
         "Four columns, one an epoch: reliability diagrams of the training split, and shares of samples in 25 bins of "
-        "confidence, spread out at first and at the end nearly all in the last bin"
+        "confidence, spread out at first and at the end mostly in the last bin"
     ),
     differs=f"{_NETWORK}. Samples are taken as they pass in training, while weights move; one seed.",
     source="recorded",
@@ -69,7 +69,7 @@ def fig1() -> Any:
         bins, right = run.extra["train_bins"][place], 1 - run.extra["train"]["error"][place]
         _draw_bins(upper, lower, np.array(bins["count"]), np.array(bins["accuracy"]))
         first = epoch == EPOCHS[0]
-        figures.style(upper, title=f"epoch {epoch}: {right:.1%} right", ylabel="accuracy" if first else "")
+        figures.style(upper, title=f"epoch {epoch}\n{right:.1%} right", ylabel="accuracy" if first else "")
         figures.style(lower, xlabel="confidence", ylabel="training samples" if first else "")
     made.align_ylabels(panels[:, 0])
     return made
