@@ -73,9 +73,11 @@ def _images(folder: Path, _: Path) -> None:
 
 
 def _cifar10(folder: Path, _: Path) -> None:
-    """Very few images in the form of CIFAR-10, in DIR: one step of a large network is to take seconds."""
+    """Very few images in DIR, so that a step of a large network takes seconds; with the sets out of distribution."""
     (folder / "DIR").mkdir()
     arrays(folder / "DIR/cifar10.npz", classes=10, each=2)
+    arrays(folder / "DIR/cifar100.npz", classes=100, each=1)
+    write_data("mnist", folder / "DIR")
 
 
 def _demo(folder: Path, _: Path) -> None:
