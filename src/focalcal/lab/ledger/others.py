@@ -191,7 +191,7 @@ SIMULATED: dict[str, Corrected] = {
         (
             "It depends on the confidences. Where nearly all are close to 1 (0.1 + 0.9 Beta(2.77, 0.04)), 1,000 "
             "calibrated rows have a mean ECE of 0.3 % by equal mass and 0.7 % by equal width; where they are spread "
-            "out (0.1 + 0.9 Beta(5, 1)), 3.1 % and 2.6 %: more."
+            "out (0.1 + 0.9 Beta(5, 1)), 3.1 % and 2.5 %: more."
         ),
         "focalcal.lab.ledger.bias.ece_bias",
         "tests/lab/test_ledger.py::test_equal_mass_ece_has_the_lower_bias_only_where_confidences_crowd_at_1",

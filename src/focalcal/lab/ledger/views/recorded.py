@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from statistics import fmean
 
 from focalcal.errors import MissingExtraError
-from focalcal.lab.evidence.files import recorded
+from focalcal.lab.evidence.files import Evidence, recorded
 from focalcal.lab.evidence.pages.words import method_name
 from focalcal.lab.ledger.braille import bars
 from focalcal.lab.ledger.build import decided_by
@@ -21,10 +22,15 @@ def readings(entry: Entry) -> list[View]:
     trend = decided_by(entry.id)
     assert trend is not None
     watch = Watch()
-    trend.of(recorded(), watch)
+    trend.of(_evidence(), watch)
     found = list(watch.readings.values())
     views = [_table(recipe, [each for each in found if each.recipe == recipe]) for recipe in entry.recipes]
     return [view for view in views if view.rows] or [_runs(watch)]
+
+
+@cache
+def _evidence() -> dict[str, Evidence]:
+    return recorded()
 
 
 def _table(recipe: str, found: list[Reading]) -> View:
