@@ -17,8 +17,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs/reference").glob("*.md"))
 
-# Lists for our own use: what calibrators read, how claims are checked, how pages of results are written.
-INTERNAL = ("focalcal.calibrators.data", "focalcal.papers.exact", "focalcal.lab.evidence")
+# Lists for our own use: what calibrators read, how claims are checked, how pages of results and of claims are written.
+# The figures' functions are in the gallery, docs/figures.md.
+PAPERS = ("mukhoti2020", "ghosh2022", "charoenphakdee2021", "komisarenko2024")
+INTERNAL = (
+    "focalcal.calibrators.data",
+    "focalcal.papers.exact",
+    "focalcal.lab.evidence",
+    "focalcal.lab.ledger",
+    *(f"focalcal.figures.{paper}" for paper in PAPERS),
+)
 # Public modules without a list.
 UNLISTED = {
     "focalcal.integrations.sklearn": ["CalibratedModel"],

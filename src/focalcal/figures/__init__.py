@@ -23,6 +23,7 @@ from focalcal.figures.catalogue import FIGURES, NOT_DRAWN, PaperFigure
 __all__ = ["PAPERS", "PaperFigure", "all_figures", "find_figures", "not_drawn", "save_figures"]
 
 PAPERS = ("mukhoti2020", "ghosh2022", "charoenphakdee2021", "komisarenko2024")
+"""The papers whose figures are drawn, in the order of the pages."""
 
 
 def all_figures() -> list[PaperFigure]:
@@ -36,7 +37,11 @@ def all_figures() -> list[PaperFigure]:
 
 
 def not_drawn() -> list[tuple[str, str, str]]:
-    """Paper, number and reason of each figure that is not drawn."""
+    """Paper, number and reason of each figure that is not drawn.
+
+    >>> not_drawn()[0][:2]
+    ('mukhoti2020', '9')
+    """
     _load()
     return [(*key, NOT_DRAWN[key]) for key in sorted(NOT_DRAWN, key=_place)]
 

@@ -25,8 +25,8 @@ from focalcal.errors import FocalCalError, MissingExtraError
 
 __all__ = ["OPSET", "export_onnx"]
 
-# What calibrators are translated to, and what onnxruntime has read since 1.14.
 OPSET = 18
+"""The operator set that calibrators are translated to, which onnxruntime has read since 1.14."""
 
 
 @torch.no_grad()

@@ -3,6 +3,8 @@
 `record.py` trains what Figs. 3, 4 and 6 show, and `recorded.json` keeps its numbers.
 """
 
-from focalcal.figures.charoenphakdee2021 import line, networks, theory
+from focalcal.figures.charoenphakdee2021.line import fig3
+from focalcal.figures.charoenphakdee2021.networks import fig4, fig5, fig6
+from focalcal.figures.charoenphakdee2021.theory import fig1, fig2
 
-__all__ = ["line", "networks", "theory"]
+__all__ = ["fig1", "fig2", "fig3", "fig4", "fig5", "fig6"]
