@@ -123,9 +123,12 @@ def test_histograms_of_figure_4_are_the_recorded_counts():
 
 def test_means_of_figure_4_are_over_seeds():
     results = json.loads((PACKAGE / "lab/evidence/results/cifar10-s-resnet8.json").read_text())["runs"]
+    means = []
     for line, method in zip(drawn.fig4().axes[3].lines, ("ce", "fl-1", "fl-2", "fl-3"), strict=False):
         seeds = [run["dynamics"]["gradient_norm"] for run in results if run["method"] == method]
         np.testing.assert_allclose(ys(line), np.mean(seeds, axis=0), rtol=1e-12)
+        means.append(np.mean(seeds, axis=0))
+    assert (np.diff(means, axis=0) < 0).all()  # what the caption says
 
 
 def test_figure_5_has_the_recorded_curves():
