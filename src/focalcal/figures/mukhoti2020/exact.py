@@ -10,15 +10,24 @@ from focalcal.core import figures
 from focalcal.core.maps import focal_minimizer
 from focalcal.figures.catalogue import figure
 
-# Gammas by their looks; 0 is cross-entropy.
+# Gammas by their looks, up to 3 those of the losses in other figures; 0 is cross-entropy.
 LOOKS: dict[float, tuple[str, Any]] = {
-    0.0: (figures.BLACK, "-"),
+    0.0: (figures.VERMILION, "-"),
     1.0: (figures.SKY, "--"),
     2.0: (figures.BLUE, "-."),
     3.0: (figures.PURPLE, ":"),
     5.0: (figures.GREEN, (0, (6, 1.5))),
-    7.0: (figures.VERMILION, (0, (3, 1, 1, 1, 1, 1))),
+    7.0: (figures.BLACK, (0, (3, 1, 1, 1, 1, 1))),
 }
+
+
+def gamma_name(gamma: float) -> str:
+    """What legends call a gamma.
+
+    >>> gamma_name(0.0), gamma_name(2.0)
+    ('γ = 0 (cross-entropy)', 'γ = 2')
+    """
+    return "γ = 0 (cross-entropy)" if gamma == 0 else f"γ = {gamma:g}"
 
 
 @figure(
@@ -43,7 +52,7 @@ def fig6() -> Any:
     for gamma, (colour, line) in LOOKS.items():
         optimal = focal_minimizer(q, gamma, binary=True)
         lines += ax.plot(q, optimal, color=colour, linestyle=line, linewidth=1.3)
-        names.append("γ = 0 (cross-entropy)" if gamma == 0 else f"γ = {gamma:g}")
+        names.append(gamma_name(gamma))
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     figures.style(ax, xlabel="true probability q of class 1", ylabel="optimal prediction p̂")
     figures.legend(ax, lines, names)

@@ -77,7 +77,7 @@ def draw_mistakes(problem: LinearProblem, *, points: int | None = None) -> Any:
     bars = []
     for colour, hatch, run in zip(figures.PALETTE, _HATCHES, problem.runs, strict=False):
         look = {"facecolor": (colour, 0.4), "edgecolor": colour, "linewidth": 0.8, "hatch": hatch}
-        bars += first.hist(run.mistakes, bins=edges, histtype="stepfilled", **look)[2]
+        bars.append(first.hist(run.mistakes, bins=edges, **look)[2])
     first.axvline(SURE, color=figures.GREY, linestyle=":", linewidth=1)
     figures.percent(first.xaxis, 5)
     figures.style(first, xlabel="confidence of mistakes", ylabel="test points")
