@@ -474,7 +474,7 @@ def test_all_formats_are_written_and_the_same_contents_give_the_same_bytes(tmp_p
 
 
 def test_file_names_are_safe_and_never_overwrite_one_another(tmp_path, monkeypatch):
-    monkeypatch.setattr("focalcal.report.plots.save._bytes", lambda figure, name: b"")
+    monkeypatch.setattr("focalcal.report.plots.save.bytes_of", lambda figure, name: b"")
     names = ("../../etc/passwd", "", "a/b", "A b", "模型", "x" * 300)
     saved = plots.save_figures(small_contents_of(*names), tmp_path)
     assert len({path.name.lower() for path in saved}) == len(saved) == 3 + 6 * len(names)

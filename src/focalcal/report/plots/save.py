@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from focalcal.core import figures
-from focalcal.core.figures import bytes_of as _bytes
+from focalcal.core.figures import bytes_of
 from focalcal.core.files import write_atomically
 from focalcal.metrics.diagram import draw_reliability
 from focalcal.report.contents import Contents, Diagram, Model, Version
@@ -36,7 +36,7 @@ def save_figures(contents: Contents, folder: str | Path, *, formats: Sequence[st
     drawn = []
     for parts, ax in _all(contents):
         name = _unused("_".join(map(_safe, parts)), taken)
-        drawn += [(place / f"{name}.{each}", _bytes(ax.figure, each)) for each in wanted]
+        drawn += [(place / f"{name}.{each}", bytes_of(ax.figure, each)) for each in wanted]
     if drawn:
         place.mkdir(parents=True, exist_ok=True)
     for path, content in drawn:
