@@ -62,8 +62,8 @@ def test_the_citation_agrees_with_the_project_and_has_the_four_papers():
 def test_the_citation_has_the_authors_and_titles_of_the_references():
     lines = [line for line in (ROOT / "docs/references.md").read_text().splitlines() if line.startswith("|")]
     for paper in yaml.safe_load((ROOT / "CITATION.cff").read_text())["references"]:
-        key = f"| {paper['authors'][0]['family-names'].lower()}{paper['year']} |"
-        (line,) = [line for line in lines if line.startswith(key)]
+        key = f"{paper['authors'][0]['family-names'].lower()}{paper['year']}"
+        (line,) = [line for line in lines if line.startswith(f'| <a id="{key}"></a>{key} |')]
         assert paper["title"] in line
         named = [author.split()[-1] for author in line.split("|")[2].split(paper["title"])[0].rstrip(", ").split(", ")]
         assert [author["family-names"] for author in paper["authors"]] == named

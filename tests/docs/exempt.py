@@ -26,7 +26,7 @@ REASONS = {
     ),
     # tests/cli/test_demo.py and tests/lab/test_problems.py run what is no target of make.
     "CI runs it": Reason(r"^make |^focalcal demo$|^python -m focalcal.lab.problems |^one_dimensional_problem\("),
-    "takes long": Reason(r"^make |^(\S*/)?python benchmarks/|^(\S*/)?pytest\b"),
+    "takes long": Reason(r"^(\w+=\S+ )?make |^(\S*/)?python benchmarks/|^(\S*/)?pytest\b"),
     "trains for long": Reason(_LAB_RUN, dry_run=True),
     "needs a GPU": Reason(_LAB_RUN, dry_run=True),
     "needs a data hub": Reason(_LAB_RUN, dry_run=True),

@@ -272,6 +272,8 @@ def json_schema(result: type) -> dict[str, Any]:
     for part in (schema, *schema.get("$defs", {}).values()):
         if "properties" in part:
             part |= {"required": list(part["properties"]), "additionalProperties": False}
+        if "description" in part:
+            part["description"] = part["description"].partition("\n\n>>>")[0]  # examples are for readers of the code
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

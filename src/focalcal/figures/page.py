@@ -10,7 +10,8 @@ _START = """# The papers' figures
 Our own versions of the papers' figures: nothing is copied; `focalcal` draws them itself, from formulas (exact) or from
 results that ship with it (recorded). Where a printed number is wrong, the true one is shown and said.
 
-```
+<!-- slow -->
+```sh
 python -m focalcal.figures FOLDER                                  # all of them, as SVG
 python -m focalcal.figures FOLDER komisarenko2024 --format pdf     # those of one paper
 python -m focalcal.figures FOLDER komisarenko2024-fig3             # one of them
