@@ -64,9 +64,12 @@ class BrierLoss(nn.Module):
         self.ignore_index = ignore_index
         self.reduction: Reduction = reduction
 
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+            """What `forward` gives."""
+            ...
+
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch."""
         return brier_loss(logits, labels, ignore_index=self.ignore_index, reduction=self.reduction)
-
-    if TYPE_CHECKING:  # nn.Module says Any
-        __call__ = forward

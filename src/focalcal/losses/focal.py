@@ -264,12 +264,15 @@ class FocalLoss(ScheduledByEpoch, SoftmaxFocalLoss):
             self.register_buffer("class_gamma", None)
             self.gamma = resolve_gamma(gamma)
 
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, logits: Tensor, labels: Tensor, gamma: float | Tensor | None = None) -> Tensor:
+            """What `forward` gives."""
+            ...
+
     def forward(self, logits: Tensor, labels: Tensor, gamma: float | Tensor | None = None) -> Tensor:
         """The loss of a batch; a `gamma` given here holds for this call."""
         return self._loss(logits, labels, self._gamma_of(logits, labels) if gamma is None else gamma)
-
-    if TYPE_CHECKING:  # nn.Module says Any
-        __call__ = forward
 
     def _gamma_of(self, logits: Tensor, labels: Tensor) -> Gamma:
         if isinstance(self.gamma, ScheduledGamma):

@@ -131,12 +131,15 @@ class ScheduledGamma(nn.Module):
         # A hair of tolerance, so that 2 of 7 epochs is 100 of 350 whatever the division rounds to.
         self.gamma = self.gammas[sum(epoch >= milestone - 1e-9 for milestone in self.milestones)]
 
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, p: Tensor) -> Tensor:
+            """What `forward` gives."""
+            ...
+
     def forward(self, p: Tensor) -> Tensor:
         """The current gamma, in the shape of `p`."""
         return torch.full_like(p, self.gamma)
-
-    if TYPE_CHECKING:  # nn.Module says Any
-        __call__ = forward
 
     def extra_repr(self) -> str:
         """What `print` shows."""

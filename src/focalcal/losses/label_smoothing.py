@@ -49,6 +49,12 @@ class LabelSmoothingLoss(nn.Module):
         self.alpha, self.ignore_index = alpha, ignore_index
         self.reduction: Reduction = reduction
 
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+            """What `forward` gives."""
+            ...
+
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch; shapes as in `torch.nn.functional.cross_entropy`."""
         require_logits(logits)
@@ -65,6 +71,3 @@ class LabelSmoothingLoss(nn.Module):
             reduction=self.reduction,
             label_smoothing=self.alpha * num_classes / (num_classes - 1),
         )
-
-    if TYPE_CHECKING:  # nn.Module says Any
-        __call__ = forward

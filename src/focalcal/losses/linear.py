@@ -95,6 +95,12 @@ class LinearFocalLoss(ScheduledByEpoch, nn.Module):
         self.gamma = resolve_gamma(gamma)
         self.ignore_index, self.reduction = ignore_index, reduction
 
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None = None) -> Tensor:
+            """What `forward` gives."""
+            ...
+
     def forward(self, hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None = None) -> Tensor:
         """The loss of `hidden` (..., D) through the layer `weight` (V, D), `bias` (V,), at `labels` (...)."""
         if hidden.shape[-1] != weight.shape[-1] or weight.dim() != 2:
@@ -132,9 +138,6 @@ class LinearFocalLoss(ScheduledByEpoch, nn.Module):
             bias = None if bias is None else bias.to(low)
         result: Tensor = _LinearFocal.apply(rows, weight, bias, classes, self.gamma, row_weight, scale)
         return result
-
-    if TYPE_CHECKING:  # nn.Module says Any
-        __call__ = forward
 
     def extra_repr(self) -> str:
         """What `print` shows."""

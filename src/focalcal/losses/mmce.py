@@ -61,6 +61,12 @@ class MMCELoss(nn.Module):
         self.lam, self.weighted, self.width = lam, weighted, width
         self.ignore_index, self.batch_scale, self.as_released = ignore_index, batch_scale, as_released
 
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+            """What `forward` gives."""
+            ...
+
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch."""
         require_logits(logits)
@@ -74,9 +80,6 @@ class MMCELoss(nn.Module):
         )
         base: Tensor = self.base(logits, labels)
         return base + self.lam * self.mmce(logits, labels).to(base.dtype)
-
-    if TYPE_CHECKING:  # nn.Module says Any
-        __call__ = forward
 
     def mmce(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The MMCE term alone, without lambda."""

@@ -94,6 +94,12 @@ class BinaryFocalLoss(ScheduledByEpoch, nn.Module):
         self.alpha, self.validate = alpha, validate
         self.reduction: Reduction = reduction
 
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+            """What `forward` gives."""
+            ...
+
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch of any shape."""
         return sigmoid_focal_loss(
@@ -105,6 +111,3 @@ class BinaryFocalLoss(ScheduledByEpoch, nn.Module):
             reduction=self.reduction,
             validate=self.validate,
         )
-
-    if TYPE_CHECKING:  # nn.Module says Any
-        __call__ = forward

@@ -64,12 +64,15 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
     def _learn(self, bins: Bins) -> Tensor:
         """Take in new validation statistics and return the gamma of each bin."""
 
+    if TYPE_CHECKING:  # nn.Module says Any
+
+        def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+            """What `forward` gives."""
+            ...
+
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a training batch; shapes as in `focal_loss`."""
         return self._loss(logits, labels, self._rule)
-
-    if TYPE_CHECKING:  # nn.Module says Any
-        __call__ = forward
 
     def at(self, p: Any, values: Tensor) -> Any:
         """The value of the bin in which `p` lies, [lower, upper); beyond the outer edges, that of the outer bin."""
