@@ -82,7 +82,7 @@ def _cifar10(folder: Path, _: Path) -> None:
 
 def _demo(folder: Path, _: Path) -> None:
     """Two files that `focalcal demo` wrote once: training makes much of how a processor rounds."""
-    shutil.copytree(Path(__file__).parent / "focalcal-demo", folder / "focalcal-demo")
+    shutil.copytree(Path(__file__).parent / "demo", folder / "focalcal-demo")
 
 
 def _runs(folder: Path, cache: Path) -> None:
