@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def cache(tmp_path_factory):
     return base.parent if base.name.startswith("popen-") else base
 
 
+@pytest.fixture
+def no_cluster_left():
+    """Ends the Ray cluster that a page may have started in this process, for other tests start their own."""
+    yield
+    if ray := sys.modules.get("ray"):
+        ray.shutdown()
+
+
 # Lightning's advice for a tiny run on a CPU, and torch's of Lightning's own calls
 @pytest.mark.filterwarnings(
     "ignore:.*does not have many workers.*",
@@ -43,6 +52,7 @@ def cache(tmp_path_factory):
     "ignore:.*smaller than the logging interval.*",
     "ignore:.*LeafSpec.*",
 )
+@pytest.mark.usefixtures("no_cluster_left")
 @pytest.mark.parametrize("path", [_parameter(path) for path in ALL])
 def test_a_page_runs_and_prints_what_it_says(path, tmp_path, cache, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
