@@ -24,6 +24,45 @@ def test_the_comparison_is_made_from_the_files_and_the_table_of_features():
     assert text == comparison.filled(text, page.read())
 
 
+def test_the_readme_and_the_tutorial_quote_the_files():
+    rows = {(each.what, each.size, each.against): each for each in page.ratios(page.read())}
+    readme, tutorial = (
+        " ".join((ROOT / name).read_text().split()) for name in ("README.md", "docs/tutorials/hundred_gigabytes.md")
+    )
+
+    def ratio(*key: str) -> float:
+        return rows[key].value
+
+    small = rows["focal", "128 x 10", "cross-entropy"]
+    right = [
+        min(
+            row.theirs
+            for key, row in rows.items()
+            if key[:2] == ("TemperatureScaling", size) and row.peer and " off " not in key[2]
+        )
+        / rows["TemperatureScaling", size, "scikit-learn"].ours
+        for size in ("1,000,000 x 10", "25,000 x 1,000", "5,000 x 100")
+    ]
+    for quoted in (
+        f"takes {ratio('focal', '2,048 x 32,000', 'cross-entropy'):.1f} of torch's cross-entropy at 2,048 x 32,000",
+        f"and {ratio('focal', '1,024 x 1,000', 'cross-entropy'):.1f} at 1,024 x 1,000",
+        f"but {small.value:.1f} at 128 x 10, {1e6 * small.ours:.0f} microseconds instead of {1e6 * small.theirs:.0f}.",
+        f"takes {ratio('ece', '1,000,000 x 10', 'torchmetrics'):.2f} of torchmetrics' time",
+        f"{ratio('evaluate, all measures', '1,000,000 x 10', 'torchmetrics, ece alone'):.1f} times as long as its one",
+        f"is {right[0]:.0f} to {right[1]:.0f} times as fast as the fastest library that gets T right, {right[2]:.1f}",
+    ):
+        assert quoted in readme
+    evaluate, calibrate = (
+        rows[f"{command}, one pass", "20,000,000 x 100", "pyarrow, reading alone"]
+        for command in ("evaluate", "calibrate")
+    )
+    for quoted in (
+        f"take {evaluate.ours:.1f} s for `evaluate` and {2 * calibrate.ours:.1f} s for both passes",
+        f"pyarrow took {evaluate.theirs:.1f} s",
+    ):
+        assert quoted in tutorial
+
+
 def test_the_page_follows_the_files():
     found = page.read()
     found["losses"]["seconds per step"]["128 x 10"]["focal"] = (

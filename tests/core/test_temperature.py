@@ -67,6 +67,20 @@ def test_optimal_temperature_is_where_the_slope_of_the_nll_vanishes():
     assert best == pytest.approx(3, rel=0.1)
 
 
+@pytest.mark.parametrize("start", [0.001, 0.3, 2.9, 50.0, 1e6])
+def test_optimal_temperature_does_not_depend_on_its_start(start):
+    logits, labels = calibrated_logits(500, 5)
+    assert fc.optimal_temperature(3 * logits, labels, start=start) == pytest.approx(
+        fc.optimal_temperature(3 * logits, labels), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("start", [0.0, -1.0, float("nan"), float("inf")])
+def test_optimal_temperature_refuses_a_start_that_is_no_temperature(start):
+    with pytest.raises(fc.InputError, match="start: must be a positive temperature; got"):
+        fc.optimal_temperature([[1.0, 0.0]], [0], start=start)
+
+
 def test_optimal_temperature_stays_in_its_bounds_when_there_is_no_optimum():
     right, wrong = [[5.0, 0.0], [0.0, 5.0]], [[0.0, 5.0], [5.0, 0.0]]
     assert fc.optimal_temperature(right, [0, 1]) == pytest.approx(0.01)

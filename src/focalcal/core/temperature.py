@@ -36,17 +36,18 @@ _LOGIT_GAP = 10.0
 _GAMMA_MAX = 20.0
 
 
-def optimal_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
+def optimal_temperature(logits: ArrayLike, labels: ArrayLike, *, start: float = 1.0) -> float:
     r"""The temperature that minimises the mean of $-\log \mathrm{softmax}(x/T)_y$.
 
-    where `logits` (N, K) are $x$ and `labels` (N,) are $y$. Newton's method in $\log(1/T)$, kept in T = 0.01..1000.
-    `TemperatureScaling` does the same with more around it.
+    where `logits` (N, K) are $x$ and `labels` (N,) are $y$. Newton's method in $\log(1/T)$, kept in T = 0.01..1000;
+    a `start` near the answer is faster and gives the same one. `TemperatureScaling` does it with more around it.
 
     Source: [mukhoti2020, Sec. 5.1].
 
     >>> round(optimal_temperature([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]], [0, 0, 1]), 4)  # 2 of 3 right: 2 / log 2
     2.8854
     """
+    require(0 < start < math.inf, "start", "must be a positive temperature", start)
     x, y = _logits_and_labels(logits, labels, "logits", "labels")
     rows = max(1, _BLOCK // x.shape[1])
 
@@ -55,7 +56,7 @@ def optimal_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
         sums = [tempered_sums(logits, labels, None, inverse_temperature) for logits, labels in parts]
         return functools.reduce(TemperedSums.merge, sums)
 
-    return solve_temperature(read).temperature
+    return solve_temperature(read, start=start).temperature
 
 
 @dataclass(frozen=True)

@@ -161,5 +161,6 @@ def _best_temperature(logits: Tensor, labels: Tensor) -> Number:
     """The best temperature of some logits, with a 95 % percentile interval over resampled rows."""
     generator = torch.Generator().manual_seed(0)
     draws = [torch.randint(len(labels), (len(labels),), generator=generator) for _ in range(_NUM_RESAMPLES)]
-    low, high = np.quantile([optimal_temperature(logits[rows], labels[rows]) for rows in draws], [0.025, 0.975])
-    return Number(optimal_temperature(logits, labels), float(low), float(high))
+    best = optimal_temperature(logits, labels)
+    others = [optimal_temperature(logits[rows], labels[rows], start=best) for rows in draws]
+    return Number(best, *(float(end) for end in np.quantile(others, [0.025, 0.975])))
