@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 
 from focalcal.calibrators.data import Block, FitData
-from focalcal.core.binning import Bins, bin_norm, bin_predictions, bin_ranked
+from focalcal.core.binning import Bins, bin_norm, bin_predictions, bin_ranked, equal_mass_ece
 from focalcal.core.confidences import Confidences
 from focalcal.core.inputs import require
 from focalcal.core.predictions import Chunk
-from focalcal.core.ranking import Array, Ranked
+from focalcal.core.ranking import Array, Ranked, is_fractional
 from focalcal.core.reader import ChunkReader
 from focalcal.core.smooth import smooth_calibration_error
 
@@ -96,6 +96,8 @@ class Criterion:
         if self.name == "ece":
             bins = bin_predictions(confidence, correct, num_bins=self.num_bins, weight=weight)
             return float(bin_norm(bins, "l1"))
+        if self.name == "ada_ece" and weight is None and not is_fractional(correct):
+            return equal_mass_ece(confidence, correct, min(self.num_bins, len(confidence)))
         return self.of_ranking(Ranked.of_rows(confidence, correct, weight))
 
     def of_ranking(self, ranked: Ranked) -> float:

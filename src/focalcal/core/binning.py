@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.inputs import require
-from focalcal.core.ranking import Array, Ranked, is_fractional, whole_numbers
+from focalcal.core.ranking import Array, Ranked, is_fractional, pack, sort_keys, unpack, whole_numbers
 
 Scheme = Literal["equal_width", "equal_mass", "array_split", "interpolated", "equal_width_sweep", "equal_mass_sweep"]
 
@@ -228,6 +228,25 @@ def bin_norm(bins: Bins, norm: Norm) -> Tensor:
     if norm == "l2":
         return (bins.weight * bins.gap**2).sum(-1).sqrt()
     return bins.gap.abs().amax(-1)
+
+
+def equal_mass_ece(confidence: Array, correct: Array, num_bins: int) -> float:
+    """The ECE of unweighted rows (N,) in bins of equal mass: a sort and two sums, for searches that ask for thousands.
+
+    Where equal confidences lie on both sides of a cut they have to share their correctness: `bin_ranked` sees to it.
+
+    >>> round(equal_mass_ece(np.array([0.9, 0.3]), np.array([True, False]), num_bins=2), 4)
+    0.2
+    """
+    keys = pack(confidence, correct)
+    sort_keys(keys)
+    starts = -(-np.arange(num_bins) * len(keys) // num_bins)  # as Ranked.mass_cuts
+    one = keys.dtype.type(1)
+    if ((keys[starts[1:] - 1] | one) == (keys[starts[1:]] | one)).any():
+        return float(bin_norm(bin_ranked(Ranked.of_keys(keys), num_bins=num_bins, edges="equal_mass"), "l1"))
+    value, right = unpack(keys)
+    gaps = np.add.reduceat(value, starts, dtype=np.float64) - np.add.reduceat(right, starts, dtype=np.float64)
+    return float(np.abs(gaps).sum() / len(keys))
 
 
 def equal_width_edges(num_bins: int) -> Tensor:
