@@ -32,11 +32,11 @@ demo: $(VENV)/run.stamp  ## Set up, then show the papers' point on noisy digits,
 test: $(VENV)/dev.stamp  ## Set up, then run every test that is not slow
 	$(PYTEST) -m "not slow"
 
-check: $(VENV)/dev.stamp  ## Format check, lint, types, documentation, all tests with doctests
+# The documentation is built as `make docs` builds it by one of the slow tests.
+check: $(VENV)/dev.stamp  ## Format check, lint, types, all tests with doctests and the documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(MAKE) --no-print-directory docs
 	$(MAKE) --no-print-directory test
 	$(PYTEST) -m slow
 
