@@ -137,10 +137,11 @@ def test_lines_of_figure_5_are_gaps_and_gammas():
 
 def test_curves_of_figure_6_are_the_recorded_ones_and_have_their_areas():
     runs = json.loads((PACKAGE / "figures/recorded/every-third-epoch.json").read_text())["runs"]
-    (run,) = (run for run in runs if run["method"] == "ce")
+    roc = {run["method"]: run["extra"]["roc"] for run in runs}
+    shown = [(method, phase) for method in ("ce", "flsd-53", "adafocal") for phase in ("pre", "post")]
     for ax, name in zip(drawn.fig6().axes[:3], ("mnist", "cifar10-noise", "cifar100"), strict=True):
-        for line, phase in zip(ax.lines, ("pre", "post"), strict=False):
-            curve, x, y = run["extra"]["roc"][name][phase], np.asarray(line.get_xdata()), ys(line)
+        for line, (method, phase) in zip(ax.lines, shown, strict=False):
+            curve, x, y = roc[method][name][phase], np.asarray(line.get_xdata()), ys(line)
             assert y.tolist() == curve["passed"]
             area = ((y[1:] + y[:-1]) / 2 * np.diff(x)).sum()
             assert area == pytest.approx(curve["auroc"], abs=2e-3)

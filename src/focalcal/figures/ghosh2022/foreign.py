@@ -20,19 +20,19 @@ _PHASES: dict[str, tuple[Any, str]] = {"pre": ("-", ""), "post": ((0, (3, 2)), "
     "Detection of inputs out of distribution",
     caption=(
         "Telling CIFAR-10's test images from images of other sets by the entropy of the prediction. Above: ROC curves "
-        "of cross-entropy, as trained (drawn through) and after temperature scaling (dashed). Below: the areas under "
-        "such curves, a mark for each seed of three losses, filled as trained and hollow after temperature scaling. "
+        "of one network of each loss, as trained (drawn through) and after temperature scaling (dashed). Below: the "
+        "areas under such curves, a mark for each seed, filled as trained and hollow after temperature scaling. "
         "Dotted lines are chance. Entropy tells little in these small networks. With MNIST the seeds of a loss lie so "
         "far apart that no loss can be called better than another; in the others they are close, and so are the losses."
     ),
     alt=(
-        "Three columns, one for each foreign set: two ROC curves of cross-entropy close to each other, and below them "
-        "the areas of three losses, three seeds each"
+        "Three columns, one for each foreign set: ROC curves of three losses, near the diagonal but for CIFAR-100, and "
+        "below them their areas, three seeds each"
     ),
     differs=(
         "ResNet-8 on a tenth of CIFAR-10, not ResNet-110 and Wide-ResNet-26-10 on CIFAR-10; MNIST in place of SVHN, "
         "CIFAR-10 with Gaussian noise made here in place of CIFAR-10-C, and CIFAR-100 besides, 5,000 images of each. "
-        "Whole curves are recorded of one run of cross-entropy, at every hundredth; of the other losses, areas."
+        "Curves are of seed 0, at every hundredth, and of other runs than the areas, on another machine."
     ),
     source="recorded",
 )
@@ -50,11 +50,12 @@ def fig6() -> Any:
 
 
 def _draw_curves(ax: Any, name: str) -> None:
-    """Both curves of cross-entropy."""
-    run, (colour, _, _) = run_of(every_third_epoch(), "ce"), LOOKS["ce"]
-    for phase, (line, _) in _PHASES.items():
-        passed = run.extra["roc"][name][phase]["passed"]
-        ax.plot(run.extra["roc_at"], passed, color=colour, linestyle=line, linewidth=1.1)
+    """Both curves of each loss."""
+    for method in _LOSSES:
+        run, (colour, _, _) = run_of(every_third_epoch(), method), LOOKS[method]
+        for phase, (line, _) in _PHASES.items():
+            passed = run.extra["roc"][name][phase]["passed"]
+            ax.plot(run.extra["roc_at"], passed, color=colour, linestyle=line, linewidth=1.1)
     ax.plot([0, 1], [0, 1], color=figures.GREY, linestyle=":", linewidth=1, zorder=0)
     ax.set(xlim=(0, 1), ylim=(0, 1))
     figures.percent(ax.xaxis, 4)

@@ -2,7 +2,7 @@
 
 They are runs of `cpu/cifar10-s-resnet8` with seed 0, on another machine than those of the lab's results, of which more
 was kept: `every-epoch` is cross-entropy with a record of every epoch, in 25 bins; `every-third-epoch` the same run with
-the recipe's own records and the foreign sets; `first-epochs` is focal loss with gamma 3, for nine epochs.
+the recipe's own records and the foreign sets, and so five other losses.
 """
 
 from __future__ import annotations
@@ -35,14 +35,8 @@ def every_epoch() -> Evidence:
 
 @cache
 def every_third_epoch() -> Evidence:
-    """Cross-entropy with a record of every third epoch, and ROC curves."""
+    """Six losses with a record of every third epoch, and ROC curves."""
     return read_evidence(_path("every-third-epoch.json"))
-
-
-@cache
-def first_epochs() -> Evidence:
-    """Focal loss with gamma 3 for the first nine epochs, with a record of every third."""
-    return read_evidence(_path("first-epochs.json"))
 
 
 @cache
