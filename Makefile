@@ -23,7 +23,7 @@ $(VENV)/run.stamp: $(VENV)/python.stamp pyproject.toml constraints.txt
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@echo "Installing the development tools into $(VENV) ..."
-	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --constraint constraints.txt --editable '.[dev]' --editable ./lab
 	@touch $@
 
 demo: $(VENV)/run.stamp  ## Set up, then show the papers' point on noisy digits, with a report

@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "results" / "speed.md"
-SCRIPTS = ("losses", "metrics", "calibrators", "streams", "cli", "lab")
+SCRIPTS = ("losses", "metrics", "calibrators", "streams", "cli", "training")
 # A ratio this close to 1 is a tie: turns of the same code differ by as much.
 TIE = 0.05
 
@@ -149,11 +149,11 @@ def of_lab(found: dict[str, Any]) -> Iterator[Ratio]:
     for name in ("AdaFocal", "FLSD-53", "MMCE"):
         asked = found["goals"]["step"] if name == "AdaFocal" else None
         yield Ratio(
-            "lab", f"step with {name}", "cross-entropy", "ResNet-8", seconds[name], seconds["cross-entropy"], asked
+            "training", f"step with {name}", "cross-entropy", "ResNet-8", seconds[name], seconds["cross-entropy"], asked
         )
     asked = found["goals"]["update_ms"] / 8
     yield Ratio(
-        "lab",
+        "training",
         "update of AdaFocal's gammas",
         "8 ms in ghosh2022, on a GPU",
         "5,000 x 100",
@@ -319,7 +319,7 @@ TITLES = {
         "Command line",
         "Processes on an `.npz` of 10,000 x 100 float32 logits; all must import torch, but the help need not.",
     ),
-    "lab": ("Training", "A step of ResNet-8 at batch 128. Two steps of the same code differ by a few percent."),
+    "training": ("Training", "A step of ResNet-8 at batch 128. Two steps of the same code differ by a few percent."),
 }
 
 

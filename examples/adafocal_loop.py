@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import focalcal as fc
-from focalcal.lab import noisy_digits
+from focalcal import noisy_digits
 
 UPDATE_EVERY = None  # batches between updates, or None for one update per epoch
 

@@ -33,7 +33,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
 import focalcal as fc
-from focalcal.lab import noisy_digits
+from focalcal import noisy_digits
 from focalcal.metrics import streaming
 
 BATCH_SIZE = 48  # of all processes together, so that it does not depend on their number

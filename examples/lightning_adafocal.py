@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import focalcal as fc
+from focalcal import noisy_digits
 from focalcal.integrations.lightning import AdaFocalCallback
-from focalcal.lab import noisy_digits
 
 
 class Classifier(pl.LightningModule):

@@ -23,13 +23,13 @@ from focalcal import calibrators
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.compose import Compose
 from focalcal.calibrators.identity import Identity
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Kind, Predictions, Target, checked_weight, logits_of
+from focalcal.core.checks import ArrayLike, require
 from focalcal.core.ranking import Array
 from focalcal.errors import FocalCalError, InputWarning
 from focalcal.metrics.read import read
 from focalcal.metrics.rows import Measured, Readable, Rows
 from focalcal.metrics.uncertainty import MEASURES, Metric, bootstrap, compare, usual_method
+from focalcal.predictions.arrays import Kind, Predictions, Target, checked_weight, logits_of
 
 Method: TypeAlias = "Calibrator | type[Calibrator] | str"
 Methods: TypeAlias = "Mapping[str, Method] | Sequence[Method] | Method"

@@ -24,7 +24,7 @@ def run_quick(name: str, results: Path) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "make"), [("losses", page.of_losses), ("lab", page.of_lab)])
+@pytest.mark.parametrize(("name", "make"), [("losses", page.of_losses), ("training", page.of_lab)])
 def test_a_quick_run_writes_what_the_page_reads(name, make, tmp_path):
     found = run_quick(name, tmp_path)
     ratios = list(make(found))

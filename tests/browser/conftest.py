@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from focalcal.files.table import Table
 from focalcal.report.build import ModelInput, build_contents
 from focalcal.report.contents import Contents
 from focalcal.report.html import write_report
-from focalcal.streams.table import Table
 
 HOSTILE = ("<script>alert(1)</script>", "שלום " * 12, "", "🦊 " + "x" * 200 + "<img src=x onerror=alert(2)>")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import focalcal.calibrators as c
-from focalcal.core.stream import Batches
 from focalcal.errors import InputError, InputWarning
+from focalcal.predictions.stream import Batches
 from tests.calibrators.cases import calibrators_that, every_calibrator, same, softmax, state_of
 
 N = 60

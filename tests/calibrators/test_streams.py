@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from focalcal.calibrators.data import Block, Sample, sample
-from focalcal.core import stream
 from focalcal.errors import InputError
+from focalcal.predictions import stream
 from tests.calibrators.cases import CASES, calibrators_that, close, every_calibrator, softmax, state_of
 
 streamed = calibrators_that("streams")

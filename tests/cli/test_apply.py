@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import focalcal as fc
-from focalcal.streams import read_predictions, write_predictions
+from focalcal.files import read_predictions, write_predictions
 from tests.cli.tools import call, predictions, run
 
 TABLE = predictions()

@@ -9,7 +9,7 @@ import pytest
 
 import focalcal as fc
 from focalcal.cli.methods import METHODS, Wish
-from focalcal.streams import read_predictions, write_predictions
+from focalcal.files import read_predictions, write_predictions
 from tests.cli.tools import SCRIPT, call, halves, predictions, run
 
 VAL, TEST = predictions(seed=1), predictions(seed=2)

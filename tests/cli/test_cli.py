@@ -17,7 +17,7 @@ import pytest
 
 import focalcal as fc
 from focalcal import cli
-from focalcal.streams import write_predictions
+from focalcal.files import write_predictions
 from tests.cli.tools import ENVIRONMENT, SCRIPT, call, predictions, run
 
 COMMANDS = ("demo", "evaluate", "calibrate", "apply", "compare", "report", "claims")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import focalcal as fc
+from focalcal.files import write_predictions
 from focalcal.select import select_calibrator
-from focalcal.streams import write_predictions
 from tests.cli.tools import call, halves, predictions, run
 
 TABLE = predictions()

@@ -9,7 +9,7 @@ import pytest
 
 import focalcal as fc
 from tests.cli.tools import Answer, call, run
-from tests.streams.malformed import Case, make_all
+from tests.files.malformed import Case, make_all
 
 # Options under which a column of a case is named, by the field of `Columns`.
 OPTIONS = {"scores": "--scores", "labels": "--labels", "weights": "--weights", "split": "--split-key"}

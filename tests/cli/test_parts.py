@@ -13,8 +13,8 @@ from focalcal.cli.checks import require_output
 from focalcal.cli.methods import METHODS, Wish, default_methods, methods_of, parameters, right_suffix
 from focalcal.cli.splits import Asked, divide, hold_out, only, shared_rows
 from focalcal.cli.tables import interval, number
+from focalcal.files import write_predictions
 from focalcal.select import DEFAULT_METHODS
-from focalcal.streams import write_predictions
 from tests.cli.tools import call, halves, predictions
 
 # ---------------------------------------------------------------------- rows

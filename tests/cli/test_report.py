@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import focalcal as fc
+from focalcal.files import write_predictions
 from focalcal.report.assess import assess
-from focalcal.streams import write_predictions
 from tests.cli.tools import call, halves, predictions, run
 
 pytest.importorskip("plotly")

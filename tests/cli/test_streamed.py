@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from focalcal.cli import streamed
-from focalcal.streams import Table, write_predictions
+from focalcal.files import Table, write_predictions
 
 from .tools import run
 

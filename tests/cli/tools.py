@@ -16,7 +16,7 @@ import jsonschema
 import numpy as np
 
 from focalcal import cli
-from focalcal.streams import Table
+from focalcal.files import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(sys.executable).with_name("focalcal")

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import focalcal as fc
-from focalcal.streams import Table, write_predictions
+from focalcal.files import Table, write_predictions
+from lab.tests.tiny import arrays, write_data
 from tests.cli.tools import Answer, call, halves, predictions
-from tests.lab.tiny import arrays, write_data
 
 ROOT = Path(__file__).resolve().parents[2]
 _LANGUAGES = np.array(["de", "en", "fr"])

@@ -22,15 +22,15 @@ PAGES = sorted((ROOT / "docs/reference").glob("*.md"))
 PAPERS = ("mukhoti2020", "ghosh2022", "charoenphakdee2021", "komisarenko2024")
 INTERNAL = (
     "focalcal.calibrators.data",
-    "focalcal.papers.exact",
-    "focalcal.lab.evidence",
-    "focalcal.lab.ledger",
-    *(f"focalcal.figures.{paper}" for paper in PAPERS),
+    "focalcal_lab.papers.exact",
+    "reproduction.evidence",
+    "reproduction.ledger",
+    *(f"reproduction.figures.{paper}" for paper in PAPERS),
 )
 # Public modules without a list.
 UNLISTED = {
     "focalcal.integrations.sklearn": ["CalibratedModel"],
-    "focalcal.figures.catalogue": ["FIGURES", "NOT_DRAWN", "PaperFigure", "figure"],
+    "reproduction.figures.catalogue": ["FIGURES", "NOT_DRAWN", "PaperFigure", "figure"],
 }
 
 

@@ -101,7 +101,7 @@ def test_a_source_that_a_docstring_names_is_a_link_to_the_references(site):
 
 def test_links_out_of_the_docs_lead_to_the_repository(site):
     links = [values.get("href") for _, values in site.pages["results/index.html"].elements]
-    results = "https://github.com/focalcal/focalcal/blob/main/src/focalcal/lab/evidence/results"
+    results = "https://github.com/focalcal/focalcal/blob/main/reproduction/results"
     assert any(link and link.startswith(results) for link in links)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import focalcal as fc
-from focalcal.lab import noisy_digits
+from focalcal import noisy_digits
 from tests.examples.test_examples import EXAMPLES, load
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo backend")

@@ -15,7 +15,7 @@ import torch
 
 import focalcal as fc
 from focalcal import metrics as m
-from focalcal.core import predictions
+from focalcal.predictions import arrays as predictions
 
 RNG = np.random.default_rng(0)
 LOGITS = 3 * RNG.normal(size=(2000, 7))

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from focalcal.files.table import Table
 from focalcal.report.build import ModelInput
-from focalcal.streams.table import Table
 
 
 def sharp_table(n: int = 600, num_classes: int = 4, *, sharp: float = 2.0, seed: int = 0, **parts: Any) -> Table:

@@ -12,12 +12,12 @@ import focalcal
 from focalcal import metrics
 from focalcal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling, VectorScaling
 from focalcal.errors import InputError
+from focalcal.files.table import Table
 from focalcal.report.build import build_contents, default_methods
 from focalcal.report.contents import BIN_COUNTS, Contents, Model
 from focalcal.report.html import render
 from focalcal.report.sample import decode
 from focalcal.report.versions import calibrated
-from focalcal.streams.table import Table
 from tests.report.cases import model_of, sharp_table
 
 QUICK: dict[str, Any] = {"num_resamples": 100}

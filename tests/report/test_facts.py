@@ -5,8 +5,8 @@ import pytest
 
 from focalcal import metrics
 from focalcal.errors import InputError
+from focalcal.files.table import Table
 from focalcal.report import facts
-from focalcal.streams.table import Table
 from tests.report.cases import sharp_table
 
 

@@ -161,7 +161,7 @@ def test_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     assert write_report(contents, place) == place.stat().st_size
     assert place.read_bytes().decode("utf-8") == render(contents)
     place.write_text("before")
-    monkeypatch.setattr("focalcal.core.files.os.replace", lambda *paths: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("focalcal.atomic.os.replace", lambda *paths: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         write_report(contents, place)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

@@ -10,8 +10,8 @@ from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.scan import focal_temperature_map
 from focalcal.errors import InputError
+from focalcal.files.table import Table
 from focalcal.report.landscape import CRITERIA, landscape, landscapes
-from focalcal.streams.table import Table
 from tests.report.cases import sharp_table
 
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import focalcal as fc
+from focalcal import drawing as figures
 from focalcal import metrics
-from focalcal.core import figures
 from focalcal.report import plots
 from focalcal.report.contents import (
     ClassTable,

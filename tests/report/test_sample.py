@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from focalcal import metrics
-from focalcal.core.maps import focal_log_probs
-from focalcal.core.predictions import logits_of
+from focalcal.core.focal_map import focal_log_probs
 from focalcal.errors import InputError
+from focalcal.files.table import Table
+from focalcal.predictions.arrays import logits_of
 from focalcal.report.sample import (
     BUDGET,
     MAX_ROWS,
@@ -23,7 +24,6 @@ from focalcal.report.sample import (
     measures_of,
     sample_of,
 )
-from focalcal.streams.table import Table
 from tests.report.cases import sharp_table
 
 POINTS = [(gamma, t) for gamma in (-0.9, -0.5, 0.0, 0.37, 1.0, 5.0) for t in (0.2, 0.6, 1.0, 1.7, 5.0)]

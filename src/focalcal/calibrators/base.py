@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import FitData, data_of_arrays, data_of_stream
+from focalcal.core.checks import Array, ArrayLike, Kept, TensorLike, from_numpy, require, to_float_tensor
 from focalcal.core.focal import wide_dtype
-from focalcal.core.inputs import Array, ArrayLike, Kept, TensorLike, from_numpy, require, to_float_tensor
-from focalcal.core.predictions import Kind, Predictions, logits_of
-from focalcal.core.stream import Batches, BatchesFactory, Stream
 from focalcal.errors import NotFittedError
+from focalcal.predictions.arrays import Kind, Predictions, logits_of
+from focalcal.predictions.stream import Batches, BatchesFactory, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -151,7 +151,7 @@ class Calibrator(nn.Module, ABC):
         `kind` says what the scores are: logits, log_probs or probs. Binary scores of the positive class may have shape
         (N,). The scores are never changed, nor copied as a whole.
 
-        A `focalcal.streams.PredictionStream` in place of the logits brings labels, weights and kind along. It is read
+        A `focalcal.files.PredictionStream` in place of the logits brings labels, weights and kind along. It is read
         as often as `report_.passes` says, in bounded memory; `engine="ray"` reads it on a Ray cluster.
         """
         if isinstance(logits, Stream):

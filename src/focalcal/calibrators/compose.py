@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from focalcal.calibrators.base import Calibrator, Outcome
 from focalcal.calibrators.data import Block, FitData, P
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 
 
 class Compose(Calibrator):

@@ -26,12 +26,12 @@ from torch import Tensor
 
 from focalcal.calibrators.data import Block, FitData
 from focalcal.core.binning import Bins, bin_norm, bin_predictions, bin_ranked, equal_mass_ece
+from focalcal.core.checks import require
 from focalcal.core.confidences import Confidences
-from focalcal.core.inputs import require
-from focalcal.core.predictions import Chunk
 from focalcal.core.ranking import Array, Ranked, is_fractional
 from focalcal.core.reader import ChunkReader
-from focalcal.core.smooth import smooth_calibration_error
+from focalcal.core.smooth_ece import smooth_calibration_error
+from focalcal.predictions.arrays import Chunk
 
 SMOOTH = ("nll", "brier", "focal")
 BINNED = ("ece", "ada_ece")

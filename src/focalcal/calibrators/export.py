@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from focalcal.atomic import write_atomically
 from focalcal.calibrators.base import Calibrator
-from focalcal.core.files import write_atomically
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 from focalcal.errors import FocalCalError, MissingExtraError
 
 OPSET = 18

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from focalcal.atomic import write_atomically
 from focalcal.calibrators.base import Calibrator, FitReport
 from focalcal.calibrators.compose import Compose
-from focalcal.core.files import write_atomically
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 from focalcal.errors import FileFormatError, FocalCalError
 
 FORMAT = "focalcal calibrator"

@@ -22,9 +22,9 @@ from focalcal.calibrators.search import (
     temperatures_of,
 )
 from focalcal.calibrators.temperature import checked_bounds, plain_grid
+from focalcal.core.checks import require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.inputs import require
-from focalcal.core.maps import focal_log_probs
+from focalcal.core.focal_map import focal_log_probs
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 
 # What `FocalCalibration` tries for a criterion that is not smooth.

@@ -28,9 +28,9 @@ from focalcal.calibrators.base import Outcome, StreamFitted
 from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import Block, FitData
 from focalcal.calibrators.moments import Moments, merged_moments, row_weights
+from focalcal.core.checks import require
 from focalcal.core.convex import Bend, Local, minimize_convex
 from focalcal.core.focal import wide_dtype
-from focalcal.core.inputs import require
 
 # Parameters up to which the Hessian is written down; beyond, conjugate gradients apply it in passes over the data.
 _MOST_OF_VECTOR = 400

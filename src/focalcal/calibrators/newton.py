@@ -1,7 +1,7 @@
 r"""Smooth criteria of the focal temperature family, with their derivatives, and the minimum by Newton's method.
 
 The family in $\theta = (\gamma, u)$, $u = \log(1/T)$: let $z_j$ be the log-odds of class j in $\mathrm{softmax}(e^u x)$
-and $\ell_j = \log h(z_j)$ as in `focalcal.core.maps`. With $v = \sigma(z)$, $w = 1 - v$, $r = -v \log v / w$ and
+and $\ell_j = \log h(z_j)$ as in `focalcal.core.focal_map`. With $v = \sigma(z)$, $w = 1 - v$, $r = -v \log v / w$ and
 $D = 1 + \gamma r$,
 
 $$ \ell_z = w + \gamma v - \gamma \frac{r - v}{D}, \quad \ell_\gamma = -\log w - \frac{r}{D}, \quad

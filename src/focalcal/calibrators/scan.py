@@ -36,7 +36,7 @@ from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import Block, FitData, Sample
 from focalcal.core.confidences import Confidences
 from focalcal.core.focal import wide_dtype
-from focalcal.core.maps import focal_log_probs
+from focalcal.core.focal_map import focal_log_probs
 from focalcal.core.ranking import Array
 
 # Classes of a row that are computed one by one, if it has more than twice as many.

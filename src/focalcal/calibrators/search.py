@@ -18,7 +18,7 @@ from focalcal.calibrators.data import FitData, sampled
 from focalcal.calibrators.newton import GAMMA_BOUNDS, criterion_derivatives, minimize
 from focalcal.calibrators.nll import fit_nll_temperature
 from focalcal.calibrators.scan import Found, scan_grid, scan_lines
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 
 Grid: TypeAlias = "Literal['mukhoti2020', 'komisarenko2024'] | Sequence[float]"
 

@@ -13,8 +13,8 @@ from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import Block, FitData
 from focalcal.calibrators.lookup import Groups, by_rows, linear_lookup
 from focalcal.calibrators.moments import row_weights
+from focalcal.core.checks import require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.inputs import require
 from focalcal.core.ranking import Array, Ranked
 
 # Tables up to this length are kept as they are. A longer one is thinned until no fit score is further away than the

@@ -13,7 +13,7 @@ from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import FitData
 from focalcal.calibrators.nll import fit_nll_temperature
 from focalcal.calibrators.search import Grid, plain_search, search_grid, temperatures_of
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 
 

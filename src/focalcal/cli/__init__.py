@@ -1,4 +1,4 @@
-"""The `focalcal` command: one file a subcommand, no math, and nothing heavy imported before it is needed.
+"""The `focalcal` command: one file per command, no mathematics, and nothing heavy imported before it is needed.
 
 Exit codes: 0 done, 1 failed, 2 bad usage or bad input; 130 after Ctrl-C, as shells expect.
 """
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from focalcal import __version__
-from focalcal.cli import apply, calibrate, claims, compare, demo, evaluate, lab, report
+from focalcal.cli import apply, calibrate, compare, demo, evaluate, plugins, report
 from focalcal.errors import FileFormatError, FocalCalError, InputError
 
 app = typer.Typer(
@@ -29,8 +29,7 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("apply")(apply.apply)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
-app.command("claims")(claims.claims)
-app.add_typer(lab.app, name="lab")
+plugins.add_commands(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from focalcal.calibrators import Calibrator
-    from focalcal.core.predictions import Kind
     from focalcal.core.ranking import Array
+    from focalcal.predictions.arrays import Kind
 
 
 @plain_warnings()
@@ -50,7 +50,7 @@ def apply(
     with quick_imports():
         from focalcal.cli import results
         from focalcal.cli.methods import load, parameters, short_name
-        from focalcal.streams import rewrite_predictions
+        from focalcal.files import rewrite_predictions
 
     loaded = load(calibrator)
     if out != "-":
@@ -85,8 +85,8 @@ def _calibrate(loaded: Calibrator, path: str, file: str, to: str) -> Callable[[A
     import numpy as np
 
     from focalcal.cli.methods import require_classes
+    from focalcal.files import Table
     from focalcal.report.versions import calibrated
-    from focalcal.streams import Table
 
     def calibrate(scores: Array, kind: Kind) -> Array:
         batch = Table(file, scores, kind)

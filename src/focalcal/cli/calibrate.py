@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from focalcal.cli.splits import Asked, Division
     from focalcal.cli.streamed import Reader
     from focalcal.cli.tables import How
-    from focalcal.streams import Columns
+    from focalcal.files import Columns
 
 _ON_THE_FIT = "on the rows of the fit"
 
@@ -206,8 +206,8 @@ def _in_memory(
     """Fit and measure rows that memory holds."""
     from focalcal.cli import tables
     from focalcal.cli.splits import divide, same_files
+    from focalcal.files import read_predictions
     from focalcal.metrics.uncertainty import usual_resamples
-    from focalcal.streams import read_predictions
 
     table = read_predictions(score_files, columns, progress=advance) if score_files else None
     fit_table = read_predictions(fit_files, columns, progress=advance) if fit_files else None
@@ -235,7 +235,7 @@ def _streamed(
     """Fit and measure rows in passes over streams."""
     from focalcal.cli.splits import same_data_warning, same_files
     from focalcal.cli.streamed import divide_streams
-    from focalcal.streams.change import calibrated
+    from focalcal.files.change import calibrated
 
     if same_files(fit_files, score_files) and not (asked.allow_same_data or asked.fit_split):
         raise InputError(f"--fit: {fit_files[0]} is scored as well. Score other rows, or add --allow-same-data.")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from focalcal.cli.results import CompareResult, Ranked
+    from focalcal.files import Columns
     from focalcal.select import MethodScore
-    from focalcal.streams import Columns
 
 
 @options.takes_columns
@@ -84,8 +84,8 @@ def compare(
         from focalcal.cli import results
         from focalcal.cli.methods import default_methods, methods_of, parameters, right_suffix
         from focalcal.cli.splits import FIT_SPLITS, only
+        from focalcal.files import read_predictions
         from focalcal.select import select_calibrator
-        from focalcal.streams import read_predictions
 
     asked = None if methods is None else methods_of(methods)
     if out is not None:

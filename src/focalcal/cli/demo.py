@@ -15,7 +15,7 @@ from focalcal.cli.console import JsonOption, QuietOption, make_table, print_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from focalcal.lab.demo import Demo
+    from focalcal.demo import Demo
     from focalcal.report.contents import Number
 
 # What the table takes with every interval beside its value.
@@ -35,7 +35,7 @@ def demo(
 
     Takes about half a minute. Writes the logits, the calibrators and a report for the browser.
     """
-    from focalcal.lab.demo import run_demo
+    from focalcal.demo import run_demo
 
     with progress(quiet=quiet) as advance:
         found = run_demo(out, seed=seed, epochs=epochs, progress=advance)

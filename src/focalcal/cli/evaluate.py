@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from focalcal.cli.results import EvaluateResult
     from focalcal.cli.streamed import Reader
     from focalcal.cli.tables import How
-    from focalcal.streams import Columns
+    from focalcal.files import Columns
 
 
 @options.takes_columns
@@ -86,8 +86,8 @@ def _in_memory(
     from focalcal.cli import results, tables
     from focalcal.cli.methods import require_classes
     from focalcal.cli.splits import only
+    from focalcal.files import read_predictions
     from focalcal.metrics.uncertainty import usual_resamples
-    from focalcal.streams import read_predictions
 
     used = only(read_predictions(files, columns, progress=advance), split)
     name = next(iter(used.splits()), None)
@@ -128,8 +128,8 @@ def _streamed(
     from focalcal.cli import results, tables
     from focalcal.cli.methods import require_classes
     from focalcal.cli.streamed import measure_files
+    from focalcal.files.change import calibrated
     from focalcal.report.assess import assess_totals
-    from focalcal.streams.change import calibrated
 
     stream = reader.open(files, split)
     if calibrator is not None and path is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from focalcal.core.names import METHODS, file_suffix, method_name
+from focalcal.calibrators.names import METHODS, file_suffix, method_name
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:

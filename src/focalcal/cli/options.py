@@ -13,7 +13,7 @@ import typer
 from focalcal.cli.checks import quick_imports
 
 if TYPE_CHECKING:
-    from focalcal.streams import Columns
+    from focalcal.files import Columns
 
 _INPUT = "What the files hold"
 _CERTAINTY = "Intervals"
@@ -200,7 +200,7 @@ def columns(
 ) -> Columns:
     """The names under which the files hold their parts, as the reader takes them."""
     with quick_imports():
-        from focalcal.streams import Columns
+        from focalcal.files import Columns
 
     return Columns(
         scores=scores,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
     from focalcal.cli.results import ReportedModel, ReportResult
     from focalcal.cli.splits import Asked, Division
+    from focalcal.files import Columns, Table
     from focalcal.report.contents import Contents, Model
-    from focalcal.streams import Columns, Table
 
 # What a report fits unless told otherwise; `none` fits nothing.
 _METHODS = "temperature,focal-temperature"
@@ -109,7 +109,7 @@ def report(
     with quick_imports():
         from focalcal.cli.methods import load, methods_of
         from focalcal.cli.splits import Asked
-        from focalcal.core.figures import require_matplotlib
+        from focalcal.drawing import require_matplotlib
         from focalcal.report.build import ModelInput, build_contents
         from focalcal.report.html import plotly_script, write_report
 
@@ -208,7 +208,7 @@ def _division(
     from dataclasses import replace
 
     from focalcal.cli.splits import Division, divide, only, same_files
-    from focalcal.streams import read_predictions
+    from focalcal.files import read_predictions
 
     table = read_predictions(file, columns, progress=advance)
     if not fits:

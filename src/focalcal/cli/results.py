@@ -8,6 +8,7 @@ A field may be added within a schema version; none is renamed, dropped or given 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -237,12 +238,7 @@ class ReportResult:
 
 def result_types() -> dict[str, type]:
     """The results of all commands by the commands' names."""
-    from focalcal.cli.claims import ClaimsResult
-    from focalcal.cli.lab_collect import Collected
-    from focalcal.cli.lab_list import LabListResult
-    from focalcal.lab.demo import Demo
-    from focalcal.lab.results import DryRun, Runs
-    from focalcal.lab.tables import Table
+    from focalcal.demo import Demo
 
     return {
         "demo": Demo,
@@ -251,12 +247,6 @@ def result_types() -> dict[str, type]:
         "apply": ApplyResult,
         "compare": CompareResult,
         "report": ReportResult,
-        "claims": ClaimsResult,
-        "lab-list": LabListResult,
-        "lab-run": Runs,
-        "lab-dry-run": DryRun,
-        "lab-collect": Collected,
-        "lab-table": Table,
     }
 
 
@@ -277,15 +267,15 @@ def json_schema(result: type) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def write_schemas(folder: str) -> None:
-    """Write `<command>.json` for every command."""
+def write_schemas(folder: str, results: Mapping[str, type]) -> None:
+    """Write `<command>.json` for every command, given its result."""
     import json
     from pathlib import Path
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for command, result in result_types().items():
+    for command, result in results.items():
         (Path(folder) / f"{command}.json").write_text(json.dumps(json_schema(result), indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    write_schemas(sys.argv[1])
+    write_schemas(sys.argv[1], result_types())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
-    from focalcal.streams import Table
+    from focalcal.files import Table
 
 FIT_SPLITS = ("val", "validation", "valid", "dev")
 SCORE_SPLITS = ("test",)

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 from focalcal.cli.results import Assessed, Engine
 from focalcal.cli.splits import SCORE_SPLITS, Asked
 from focalcal.cli.tables import How, assessed
-from focalcal.core.stream import Stream
 from focalcal.errors import InputError
+from focalcal.files import PredictionStream
+from focalcal.files.change import share_of
+from focalcal.files.find import find_shards
+from focalcal.files.stream import OnBadShard
 from focalcal.metrics import Evaluation, evaluate
+from focalcal.predictions.stream import Stream
 from focalcal.report.assess import assess_totals
-from focalcal.streams import PredictionStream
-from focalcal.streams.change import share_of
-from focalcal.streams.find import find_shards
-from focalcal.streams.stream import OnBadShard
 
 if TYPE_CHECKING:
     from focalcal.cli.console import Advance
-    from focalcal.streams import Columns
+    from focalcal.files import Columns
 
 # Files of so many bytes together are streamed unless the caller says otherwise.
 _LARGE = 256 << 20

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from focalcal.calibrators import Calibrator
+    from focalcal.files import Table
     from focalcal.report.assess import Assessment, Judged
-    from focalcal.streams import Table
 
 
 # What the tables show, and under which names; the other measures are in the JSON.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 from focalcal.core.ranking import Array, Ranked, is_fractional, pack, sort_keys, unpack, whole_numbers
 
 Scheme = Literal["equal_width", "equal_mass", "array_split", "interpolated", "equal_width_sweep", "equal_mass_sweep"]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from focalcal.core.inputs import (
+from focalcal.core.checks import (
     Array,
     ArrayLike,
     TensorLike,

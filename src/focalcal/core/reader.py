@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from focalcal.core.focal import wide_dtype
-from focalcal.core.predictions import Chunk, Kind
 from focalcal.core.ranking import Array
+from focalcal.predictions.arrays import Chunk, Kind
 
 # torch's softmax over the last dimension is vectorised from this many classes on.
 _VECTOR = 16
@@ -31,7 +31,7 @@ class ChunkReader:
 
     The confidence keeps the scores' precision; everything else is float64.
 
-    >>> from focalcal.core.predictions import Predictions
+    >>> from focalcal.predictions.arrays import Predictions
     >>> chunk = next(Predictions([[2.0, 0.0], [0.0, 0.0]], [0, 1]).chunks())
     >>> ChunkReader(chunk, "logits").nll
     tensor([0.1269, 0.6931], dtype=torch.float64)

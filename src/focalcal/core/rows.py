@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from focalcal.core.checks import may_read_values
 from focalcal.core.focal import (
     Gamma,
     focal_of_log_odds,
@@ -27,7 +28,6 @@ from focalcal.core.focal import (
     from_log_odds,
     wide_dtype,
 )
-from focalcal.core.inputs import may_read_values
 
 # Up to this many logits on the CPU the time goes into calls, not into arithmetic: float64 throughout, few calls.
 _SMALL = 1 << 16

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from focalcal.core.checks import require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.inputs import require
 from focalcal.core.ranking import Array
 from focalcal.losses.brier import BrierLoss
 from focalcal.losses.focal import FocalLoss

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from focalcal.atomic import write_atomically
 from focalcal.calibrators.base import Calibrator
-from focalcal.core.files import write_atomically
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 from focalcal.errors import FocalCalError, MissingExtraError
 
 __all__ = ["OPSET", "export_onnx"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 from focalcal.losses.focal import LossOptions
 from focalcal.losses.gamma import check_gamma
 from focalcal.losses.validation_bins import ValidationBinsLoss

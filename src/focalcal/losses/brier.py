@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 import torch
 from torch import Tensor, nn
 
-from focalcal.core.inputs import (
+from focalcal.core.checks import (
     may_read_values,
     require_label_range,
     require_labels,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, final
 import torch
 from torch import Tensor, nn
 
-from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
-from focalcal.core.inputs import (
+from focalcal.core.checks import (
     is_plain_batch,
     may_read_values,
     require,
@@ -19,6 +18,7 @@ from focalcal.core.inputs import (
     require_reduction,
     require_weight,
 )
+from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
 from focalcal.core.rows import all_log_odds, focal_rows
 from focalcal.errors import InputError
 from focalcal.losses.gamma import (

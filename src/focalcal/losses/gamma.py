@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from focalcal.core.checks import Kept, require, require_finite
 from focalcal.core.focal import INVERSE_FOCAL_LIMIT, gamma_star
-from focalcal.core.inputs import Kept, require, require_finite
 from focalcal.errors import InputError
 
 # mukhoti2020 (App. E) trains for 350 epochs and changes gamma after 100 and 250 of them.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from focalcal.core.inputs import (
+from focalcal.core.checks import (
     may_read_values,
     require,
     require_label_range,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import torch
 from torch import Tensor, nn
 
+from focalcal.core.checks import require, require_label_range
 from focalcal.core.focal import Gamma, wide_dtype
-from focalcal.core.inputs import require, require_label_range
 from focalcal.core.rows import rows_value_and_gradient
 from focalcal.errors import InputError
 from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from focalcal.core.inputs import require, require_labels, require_logits
-from focalcal.core.kernels import MMCE_WIDTH, mmce_squared
+from focalcal.core.checks import require, require_labels, require_logits
+from focalcal.core.mmce import MMCE_WIDTH, mmce_squared
 from focalcal.core.rows import log_odds
 from focalcal.losses.focal import FocalLoss
 
@@ -21,7 +21,7 @@ class MMCELoss(nn.Module):
     $$ \mathcal{L} = \mathrm{base} + \lambda \sqrt{\textstyle\sum_{ij} a_i a_j\, e^{-|r_i - r_j|/w}} $$
 
     where $r$ is the largest probability of a row, $a_i = (c_i - r_i)/n$ its residual, and in the weighted form n is the
-    number of correct or of wrong rows (see `focalcal.core.kernels.mmce_squared`). Costs O(n log n) per batch.
+    number of correct or of wrong rows (see `focalcal.core.mmce.mmce_squared`). Costs O(n log n) per batch.
 
     Args:
         lam: $\lambda$.

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from focalcal.core.inputs import require_reduction
+from focalcal.core.checks import require_reduction
 from focalcal.errors import InputError
 from focalcal.losses.adafocal import AdaFocalLoss
 from focalcal.losses.brier import BrierLoss

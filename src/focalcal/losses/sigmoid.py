@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, final
 import torch
 from torch import Tensor, nn
 
+from focalcal.core.checks import may_read_values, require, require_finite, require_reduction
 from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
-from focalcal.core.inputs import may_read_values, require, require_finite, require_reduction
 from focalcal.errors import InputError
 from focalcal.losses.focal import Reduction
 from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma

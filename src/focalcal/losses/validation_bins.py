@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.core.binning import Bins, bin_predictions, equal_width_edges
+from focalcal.core.checks import require, require_finite, require_label_range, require_labels, require_logits
 from focalcal.core.focal import lookup, wide_dtype
-from focalcal.core.gather import gather_rows
-from focalcal.core.inputs import require, require_finite, require_label_range, require_labels, require_logits
 from focalcal.core.rows import top_confidence
 from focalcal.losses.focal import LossOptions, SoftmaxFocalLoss
+from focalcal.predictions.distributed import gather_rows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, Scheme, bin_predictions
-from focalcal.core.inputs import ArrayLike, require, require_distribution, to_float_tensor
-from focalcal.core.predictions import Kind, Predictions
+from focalcal.core.checks import ArrayLike, require, require_distribution, to_float_tensor
 from focalcal.core.ranking import Array, Ranked, dense_rank
 from focalcal.core.reader import ChunkReader
 from focalcal.metrics.ranked import area_under_roc
 from focalcal.metrics.read import read
 from focalcal.metrics.rows import Measured, Rows
+from focalcal.predictions.arrays import Kind, Predictions
 
 OodScore = Literal["entropy", "max_prob", "energy"]
 _COLUMN = {"entropy": "entropy", "max_prob": "confidence", "energy": "energy"}

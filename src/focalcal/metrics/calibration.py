@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, Norm, Scheme, bin_norm
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Target
+from focalcal.core.checks import ArrayLike, require
 from focalcal.metrics.read import Reading, rows_of
 from focalcal.metrics.rows import CLASSWISE, Measured, Readable
 from focalcal.metrics.scores import BRIER, SQUARED_GAP
+from focalcal.predictions.arrays import Target
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

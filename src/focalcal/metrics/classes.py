@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, Scheme, bin_of, bin_ranked, equal_width_edges
+from focalcal.core.checks import require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.inputs import require
-from focalcal.core.predictions import Predictions
 from focalcal.core.ranking import Array, Ranked, whole_numbers
 from focalcal.core.reader import ChunkReader, probabilities
 from focalcal.metrics.rows import CLASSWISE, Column, Readable, Rows, stack_bins
+from focalcal.predictions.arrays import Predictions
 
 # Columns of classes that are held at once for what needs an order, in numbers.
 _HELD = 1 << 24
@@ -103,7 +103,7 @@ def class_bins(sums: Tensor, whole: Tensor) -> Bins:
 class ClassRows(Readable):
     """Predictions as seen by each class in turn: its probability, and whether it was the label.
 
-    >>> from focalcal.core.predictions import Predictions
+    >>> from focalcal.predictions.arrays import Predictions
     >>> ClassRows(Predictions([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs")).bins(1, "equal_width").gap
     tensor([[ 0.3500],
             [-0.3500]], dtype=torch.float64)

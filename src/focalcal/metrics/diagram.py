@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from focalcal.core import figures
+from focalcal import drawing as figures
 from focalcal.core.binning import Bins
 from focalcal.core.ranking import Array
 from focalcal.metrics.uncertainty import accuracy_bands

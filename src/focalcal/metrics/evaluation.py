@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 
 SCHEMA = 1
 

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Chunk, Kind, Predictions
+from focalcal.core.checks import ArrayLike, require
 from focalcal.core.ranking import Array
-from focalcal.core.stream import Batch, Stream
 from focalcal.metrics.evaluation import Evaluation
 from focalcal.metrics.tally import Tally
+from focalcal.predictions.arrays import Chunk, Kind, Predictions
+from focalcal.predictions.stream import Batch, Stream
 
 # What is shown of each group.
 _SHOWN = ("accuracy", "mean_confidence", "nll", "ece", "ada_ece", "classwise_ece")
@@ -129,7 +129,7 @@ def evaluate(
     where `scores` and `labels` are read as by `read`. Beyond its input it takes 4 bytes a row for float32 scores (8
     for float64, 8 more with weights) and some temporaries; `classwise=False` saves the pass over all classes.
 
-    A `focalcal.streams.PredictionStream` in place of the scores brings its labels, weights and kind along. It is read
+    A `focalcal.files.PredictionStream` in place of the scores brings its labels, weights and kind along. It is read
     once, in memory that does not grow with it: beyond `stream.memory` a histogram takes the place of the confidences,
     and `warnings` says how far `ada_ece` can be off. `engine="ray"` reads it on a Ray cluster.
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.kernels import MMCE_WIDTH, pairs_in_order
+from focalcal.core.checks import ArrayLike, require
+from focalcal.core.mmce import MMCE_WIDTH, pairs_in_order
 from focalcal.core.ranking import Array, Ranked
-from focalcal.core.smooth import smooth_calibration_error
+from focalcal.core.smooth_ece import smooth_calibration_error
 from focalcal.metrics.calibration import PAIRS, TargetedReading
 from focalcal.metrics.read import Reading, predicted_rows_of, rows_of
 from focalcal.metrics.rows import Measured, Readable
@@ -33,7 +33,7 @@ def smooth_ece(
        \qquad \mathrm{smECE} = \mathrm{smECE}_\sigma \text{ at the } \sigma \text{ that equals it} $$
 
     where $c$ is the confidence, $a$ the correctness and $K_\sigma$ the Gaussian reflected at 0 and 1; `sigma` fixes
-    the width instead. Exact to rounding: `focalcal.core.smooth` says how.
+    the width instead. Exact to rounding: `focalcal.core.smooth_ece` says how.
 
     Source: [blasiok2023, Def. 4 and Alg. 1]. Differs from relplot, which loses weight at the ends of [0, 1].
 

@@ -8,12 +8,12 @@ from typing import Any, TypedDict
 import numpy as np
 from torch import Tensor
 
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Kind, Predictions, Target, checked_weight
+from focalcal.core.checks import ArrayLike, require
 from focalcal.core.ranking import Array
 from focalcal.core.reader import ChunkReader
 from focalcal.metrics.classes import ClassRows
 from focalcal.metrics.rows import COLUMNS, Readable, Rows
+from focalcal.predictions.arrays import Kind, Predictions, Target, checked_weight
 
 _WEIGHT = "sample_weight"
 

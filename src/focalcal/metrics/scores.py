@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focalcal.core.inputs import ArrayLike, require
+from focalcal.core.checks import ArrayLike, require
 from focalcal.core.ranking import Array
 from focalcal.metrics.read import Reading, predicted_rows_of, rows_of
 from focalcal.metrics.rows import Column, Measured, Readable

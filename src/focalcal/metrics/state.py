@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from focalcal.core.gather import gather_rows, sum_over_ranks
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
+from focalcal.predictions.distributed import gather_rows, sum_over_ranks
 
 
 class PlainMetric(nn.Module):

@@ -30,9 +30,8 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins
+from focalcal.core.checks import ArrayLike, require
 from focalcal.core.confidences import Confidences
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import KINDS, Kind, Predictions, Target
 from focalcal.core.ranking import Array, pack
 from focalcal.core.ranking import Ranked as Ranking
 from focalcal.core.reader import ChunkReader
@@ -46,6 +45,7 @@ from focalcal.metrics.rows import COLUMNS, Readable
 from focalcal.metrics.state import PlainMetric
 from focalcal.metrics.summary import SCORES, Summary
 from focalcal.metrics.tally import Tally
+from focalcal.predictions.arrays import KINDS, Kind, Predictions, Target
 
 if TYPE_CHECKING:
     _Base = PlainMetric

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, Scheme, bin_predictions, bin_ranked, equal_width_edges
+from focalcal.core.checks import require
 from focalcal.core.confidences import Confidences
-from focalcal.core.inputs import require
 from focalcal.core.ranking import Array, Ranked
 from focalcal.errors import InputError
 from focalcal.metrics.rows import Column, Readable

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from focalcal.core.binning import Bins, bin_norm
-from focalcal.core.predictions import Chunk, Kind
 from focalcal.core.ranking import Array
 from focalcal.core.reader import ChunkReader
 from focalcal.metrics import calibration, ranked
@@ -17,6 +16,7 @@ from focalcal.metrics.classes import ClassBinSums
 from focalcal.metrics.evaluation import Evaluation
 from focalcal.metrics.rows import COLUMNS, Measured
 from focalcal.metrics.summary import SCORES, Summary
+from focalcal.predictions.arrays import Chunk, Kind
 
 # With fewer rows, the accuracy of a bin is uncertain by more than 10 points or so.
 _FEW_ROWS = 50

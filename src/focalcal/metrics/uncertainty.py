@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, Scheme, bin_norm
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Kind, Target
+from focalcal.core.checks import ArrayLike, require
 from focalcal.core.ranking import Array, Ranked
 from focalcal.metrics import calibration, ranked
 from focalcal.metrics import scores as score_measures
 from focalcal.metrics.classes import ClassRows
 from focalcal.metrics.read import read
 from focalcal.metrics.rows import CLASSWISE, Readable, Rows
+from focalcal.predictions.arrays import Kind, Target
 
 Method = Literal["auto", "bca", "percentile", "basic"]
 Metric = Callable[..., Any]

@@ -10,14 +10,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 
-from focalcal.core.inputs import ArrayLike
-from focalcal.core.predictions import Kind
+from focalcal.core.checks import ArrayLike
 from focalcal.metrics import Evaluation, Interval, evaluate, read
 from focalcal.metrics.calibration import ada_ece, ece
 from focalcal.metrics.read import Reading
 from focalcal.metrics.rows import Rows
 from focalcal.metrics.scores import accuracy, brier, mean_confidence, nll
 from focalcal.metrics.uncertainty import ConsistencyBars, Metric, bootstrap_each, consistency_bars
+from focalcal.predictions.arrays import Kind
 
 Direction: TypeAlias = Literal["overconfident", "underconfident", "both", "calibrated"]
 

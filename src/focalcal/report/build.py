@@ -12,14 +12,14 @@ import numpy as np
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.focal import FocalTemperatureScaling
 from focalcal.calibrators.temperature import TemperatureScaling
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 from focalcal.errors import FocalCalError
+from focalcal.files.table import Table
 from focalcal.metrics.uncertainty import usual_resamples
 from focalcal.report import facts, sample
 from focalcal.report.contents import Contents, Dynamics, Explorer, Landscape, Model, Version
 from focalcal.report.landscape import landscapes
 from focalcal.report.versions import Measuring, calibrated, fit_warnings, measure, settings_of
-from focalcal.streams.table import Table
 
 Progress: TypeAlias = Callable[[int, int, str], object]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from focalcal.core.binning import bin_norm
-from focalcal.core.inputs import require
-from focalcal.core.predictions import Predictions
+from focalcal.core.checks import require
 from focalcal.core.ranking import Array
+from focalcal.files.table import Table
 from focalcal.metrics import read
 from focalcal.metrics.classes import ClassRows
+from focalcal.predictions.arrays import Predictions
 from focalcal.report.contents import ClassTable, Confusions
-from focalcal.streams.table import Table
 
 # Classes that the page lists, over all models; pairs that it shows as confused.
 MOST_CLASSES = 1000

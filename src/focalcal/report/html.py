@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from focalcal.core.files import write_atomically
+from focalcal.atomic import write_atomically
 from focalcal.errors import MissingExtraError
 from focalcal.report.contents import Contents, Model, Number, Version
 

@@ -13,13 +13,13 @@ from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.focal import FocalTemperatureScaling
 from focalcal.calibrators.search import plain_search
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 from focalcal.core.ranking import Array
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
+from focalcal.files.table import Table
 from focalcal.report.contents import Landscape, Point
 from focalcal.report.facts import labels_of
 from focalcal.report.sample import Sample, sample_of, some_rows
-from focalcal.streams.table import Table
 
 CRITERIA = ("nll", "ada_ece")
 # Rows that a landscape is computed from, at most; and logits of all rows, so that with more classes there are fewer.

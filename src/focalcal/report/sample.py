@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.inputs import require
-from focalcal.core.predictions import logits_of
+from focalcal.core.checks import require
 from focalcal.core.ranking import Array
+from focalcal.files.table import Table
 from focalcal.metrics import ada_ece, ece, from_pairs
+from focalcal.predictions.arrays import logits_of
 from focalcal.report.contents import Explorer
 from focalcal.report.facts import predictions_of
-from focalcal.streams.table import Table
 
 # Rows of a model in the page at most, and bytes of all models together before base64 makes four of three.
 MAX_ROWS = 4000

@@ -11,13 +11,13 @@ import torch
 
 from focalcal.calibrators.base import Calibrator, FitReport
 from focalcal.core.binning import Scheme
-from focalcal.core.predictions import Predictions, logits_of
+from focalcal.files.table import Table
 from focalcal.metrics import accuracy_bands, consistency_bars, risk_coverage_curve
 from focalcal.metrics.rows import Rows
+from focalcal.predictions.arrays import Predictions, logits_of
 from focalcal.report.assess import Assessment, assess
 from focalcal.report.contents import BIN_COUNTS, Curve, Diagram, Number, Version
 from focalcal.report.facts import labels_of
-from focalcal.streams.table import Table
 
 AS_IT_IS = "as it is"
 # What stands beside the intervals, by the names of `Evaluation`.

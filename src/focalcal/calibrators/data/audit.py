@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from focalcal.calibrators.data.block import Block
 from focalcal.calibrators.data.fit import P
+from focalcal.core.checks import require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.inputs import require
-from focalcal.core.stream import Batch
+from focalcal.predictions.stream import Batch
 
 
 @dataclass(frozen=True)

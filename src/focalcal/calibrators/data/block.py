@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.focal import wide_dtype
-from focalcal.core.predictions import Chunk, Kind, logits_of
+from focalcal.predictions.arrays import Chunk, Kind, logits_of
 
 
 @dataclass(frozen=True)

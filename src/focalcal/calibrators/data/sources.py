@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from focalcal.calibrators.data.audit import Audit, audited, merged
 from focalcal.calibrators.data.block import Block
 from focalcal.calibrators.data.fit import FEWEST_ROWS, FitData, P
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Kind, Predictions
-from focalcal.core.stream import Batch, Stream
+from focalcal.core.checks import ArrayLike, require
+from focalcal.predictions.arrays import Kind, Predictions
+from focalcal.predictions.stream import Batch, Stream
 
 
 def data_of_arrays(logits: ArrayLike, labels: ArrayLike, kind: Kind, sample_weight: ArrayLike | None) -> FitData:

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, final
 import lightning.pytorch as pl
 import torch
 
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 from focalcal.errors import InputError
 from focalcal.integrations.lightning.evaluation import (
     Forward,

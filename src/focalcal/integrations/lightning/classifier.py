@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from focalcal.core.gather import is_distributed, sum_over_ranks
 from focalcal.integrations.lightning.callbacks import (
     Every,
     GammaScheduleCallback,
@@ -20,6 +19,7 @@ from focalcal.integrations.lightning.callbacks import (
 )
 from focalcal.losses.named import make_loss
 from focalcal.metrics import streaming
+from focalcal.predictions.distributed import is_distributed, sum_over_ranks
 
 MakeOptimizer: TypeAlias = "Callable[[Iterable[nn.Parameter]], Optimizer]"
 MakeSchedule: TypeAlias = "Callable[[Optimizer], LRScheduler]"

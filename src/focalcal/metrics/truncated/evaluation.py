@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.core.inputs import require
-from focalcal.core.stream import MOST_ROWS
+from focalcal.core.checks import require
 from focalcal.metrics.evaluation import Evaluation
 from focalcal.metrics.rows import Column, Readable
 from focalcal.metrics.summary import SCORES, Summary
 from focalcal.metrics.tally import Tally
 from focalcal.metrics.truncated.top_k import TopK
+from focalcal.predictions.stream import MOST_ROWS
 
 SCHEMA = 1
 NLL_KNOWN = Column(

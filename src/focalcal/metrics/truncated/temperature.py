@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.inputs import require
+from focalcal.core.checks import require
 from focalcal.core.ranking import Array
 from focalcal.core.solve import solve_increasing
 from focalcal.core.temperature import TEMPERATURE_BOUNDS

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.inputs import SUM_TOLERANCE, ArrayLike, from_numpy, require, to_float_tensor
-from focalcal.core.predictions import checked_weight
+from focalcal.core.checks import SUM_TOLERANCE, ArrayLike, from_numpy, require, to_float_tensor
 from focalcal.core.ranking import Array
 from focalcal.errors import InputError
 from focalcal.metrics.truncated.listed import ListedRows
+from focalcal.predictions.arrays import checked_weight
 
 # Listed values that are taken together: their temporaries stay in the cache.
 _CHUNK = 1 << 18

@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from focalcal.core import figures
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Kind
+from focalcal import drawing as figures
+from focalcal.core.checks import ArrayLike, require
 from focalcal.metrics import Interval, bootstrap, read
 from focalcal.metrics.rows import Readable, Rows
+from focalcal.predictions.arrays import Kind
 from focalcal.report import facts
 from focalcal.report.contents import ClassTable, Confusions, Contents, Model, Number
 from focalcal.report.plots.tables import table_of

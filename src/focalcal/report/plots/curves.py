@@ -7,14 +7,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from focalcal.core import figures
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Kind
+from focalcal import drawing as figures
+from focalcal.core.checks import ArrayLike, require
 from focalcal.losses import AdaFocalLoss
 from focalcal.metrics import RiskCoverage, read, risk_coverage_curve
 from focalcal.metrics.calibration import PAIRS
 from focalcal.metrics.ranked import aurc
 from focalcal.metrics.rows import Readable
+from focalcal.predictions.arrays import Kind
 from focalcal.report.contents import Curve, Dynamics
 
 Curved: TypeAlias = "ArrayLike | Readable | RiskCoverage | Curve"

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from focalcal.core import figures
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Kind
+from focalcal import drawing as figures
+from focalcal.core.checks import ArrayLike, require
+from focalcal.predictions.arrays import Kind
 from focalcal.report.contents import Landscape
 from focalcal.report.landscape import landscape
 from focalcal.report.plots.tables import table_of

@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from focalcal.core import figures
+from focalcal import drawing as figures
 from focalcal.core.binning import Bins, Scheme, bin_norm
-from focalcal.core.inputs import ArrayLike, require
-from focalcal.core.predictions import Kind
+from focalcal.core.checks import ArrayLike, require
 from focalcal.core.ranking import Array
 from focalcal.metrics import Evaluation, consistency_bars, read
 from focalcal.metrics.calibration import PAIRS
 from focalcal.metrics.diagram import Bars, bars_of, chance_band, draw_on, draw_reliability, measured_title
 from focalcal.metrics.rows import CLASSWISE, Readable
+from focalcal.predictions.arrays import Kind
 from focalcal.report.contents import Diagram
 
 Measurable: TypeAlias = "ArrayLike | Readable | Evaluation | Diagram"

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from focalcal.core import figures
-from focalcal.core.figures import bytes_of
-from focalcal.core.files import write_atomically
+from focalcal import drawing as figures
+from focalcal.atomic import write_atomically
+from focalcal.drawing import bytes_of
 from focalcal.metrics.diagram import draw_reliability
 from focalcal.report.contents import Contents, Diagram, Model, Version
 from focalcal.report.plots.bars import compare_versions, confusions, per_class

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from focalcal.core.inputs import ArrayLike, require, to_float_tensor
-from focalcal.core.predictions import Kind
+from focalcal.core.checks import ArrayLike, require, to_float_tensor
 from focalcal.core.ranking import Array
-from focalcal.streams.table import Table
+from focalcal.files.table import Table
+from focalcal.predictions.arrays import Kind
 
 
 def table_of(

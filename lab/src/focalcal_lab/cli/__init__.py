@@ -1,0 +1,1 @@
+"""The commands `focalcal lab` and `focalcal claims`."""

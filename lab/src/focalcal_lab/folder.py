@@ -1,0 +1,190 @@
+"""A run's folder: what belongs to the run, one writer at a time, and checkpoints that are whole or not there.
+
+recipe.yaml        the resolved recipe, which `focalcal lab run` takes, too
+run.json           method, seed, data folder, trainer options, and the recipe's fingerprint
+environment.json   versions and the machine
+checkpoints/       the last two, each with the hash of its content in its name
+monitor.json       what the papers plot, per epoch
+predictions.npz    logits of val and test, ready for `focalcal report`
+calibrators/       one file each
+out_of_distribution/   logits of foreign sets, where the recipe has some
+results.json       every number, when the run is finished
+time.json          the seconds that it took
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from focalcal import __version__
+from focalcal.atomic import write_atomically
+from focalcal.errors import FileFormatError, FocalCalError, InputError
+from focalcal_lab.catalog import find_recipe, recipe_file
+from focalcal_lab.recipe import Recipe
+from focalcal_lab.results import RunResult, read_result
+
+_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run needs beside its recipe to be the same run again."""
+
+    method: str
+    seed: int
+    digest: str
+    data: str | None = None
+    threads: int | None = None
+    checkpoint_every: int | None = None
+    trainer: dict[str, Any] = field(default_factory=dict)
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def file(self, name: str) -> Path:
+        """The path of one of the run's files."""
+        return self.path / name
+
+    @property
+    def begun(self) -> bool:
+        """Whether a run was begun here."""
+        return self.file("run.json").exists()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run here is finished."""
+        return self.file("results.json").exists()
+
+    def result(self) -> RunResult:
+        """What the finished run found."""
+        return read_result(self.file("results.json"))
+
+    def begin(self, recipe: Recipe, settings: Settings) -> None:
+        """Write what the run is; the same run, begun before, goes on; other runs and other things are refused."""
+        if self.begun:
+            _, before = self.read()
+            if before != settings:
+                named = [name for name, value in asdict(settings).items() if getattr(before, name) != value]
+                other = ", ".join("recipe" if name == "digest" else name for name in named)
+                raise InputError(f"{self.path}: holds another run, with another {other}. Name another --out.")
+            return
+        if self.path.exists() and (not self.path.is_dir() or any(each.name != "lock" for each in self.path.iterdir())):
+            raise InputError(f"{self.path}: must be a new or empty folder for a run. Name another --out.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.file("recipe.yaml"), recipe_file(recipe, defaults=True).encode())
+        write_atomically(self.file("environment.json"), _json(environment()))
+        write_atomically(self.file("run.json"), _json(asdict(settings)))  # last: the run has begun when it is there
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the seconds of a block to those of the run; what a killed process spent is not known."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds = self.seconds + time.monotonic() - started
+            write_atomically(self.file("time.json"), _json({"seconds": round(seconds, 1)}))
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took, over all its resumptions."""
+        try:
+            return float(json.loads(self.file("time.json").read_text(encoding="utf-8"))["seconds"])
+        except (OSError, ValueError, KeyError, TypeError):  # not begun, or damaged: the run is worth more than its time
+            return 0.0
+
+    def read(self) -> tuple[Recipe, Settings]:
+        """What the run is, refusing a recipe that was changed since it began."""
+        if not self.begun:
+            raise InputError(f"{self.path}: must be the folder of a run; it has no run.json.")
+        try:
+            settings = Settings(**json.loads(self.file("run.json").read_text(encoding="utf-8")))
+        except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
+            raise FileFormatError(f"{self.file('run.json')}: is not what a run writes: {error}.") from error
+        recipe = find_recipe(str(self.file("recipe.yaml")))
+        if recipe.digest(settings.method) != settings.digest:
+            raise InputError(
+                f"{self.file('recipe.yaml')}: was changed since the run began, and the rest would be another run. "
+                "Put back what it was, or begin a new run with the changed recipe."
+            )
+        return recipe, settings
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only writer; the system frees the lock when the process ends, however it ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.file("lock"), "a+", encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                lock.seek(0)
+                holder = lock.read().strip() or "another process"
+                raise FocalCalError(f"{self.path}: is being written by {holder}. Wait for it, or end it.") from error
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {platform.node()}\n")
+            lock.flush()
+            yield
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The checkpoints, the newest first."""
+        return sorted(self.file("checkpoints").glob("step-*.ckpt"), reverse=True)
+
+    def write_checkpoint(self, step: int, state: dict[str, Any]) -> None:
+        """Keep a checkpoint under a name that says its step and content, and forget all but the last two."""
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        content = buffer.getvalue()
+        self.file("checkpoints").mkdir(exist_ok=True)
+        name = f"step-{step:010d}-{hashlib.sha256(content).hexdigest()[:16]}.ckpt"
+        write_atomically(self.file("checkpoints") / name, content)
+        for old in self.checkpoints[_KEPT:]:
+            old.unlink()
+
+    def newest_checkpoint(self) -> tuple[Path | None, list[Path]]:
+        """The newest checkpoint that is whole, and newer ones that are not; None if the run has not come to one."""
+        damaged: list[Path] = []
+        for path in self.checkpoints:
+            if hashlib.sha256(path.read_bytes()).hexdigest()[:16] == path.stem.rpartition("-")[2]:
+                return path, damaged
+            damaged.append(path)
+        if damaged:
+            names = ", ".join(str(path) for path in damaged)
+            raise FileFormatError(
+                f"{names}: no checkpoint of the run is whole. Restore one from a copy, or remove the folder "
+                "checkpoints to begin the run again: the seed makes it the same."
+            )
+        return None, []
+
+
+def environment() -> dict[str, Any]:
+    """The versions and the machine that a run ran on."""
+    return {
+        "focalcal": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "accelerators": [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())],
+    }
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()

@@ -1,0 +1,306 @@
+"""Runs: a recipe, a method and a seed become a trained network, its predictions, calibrators and numbers."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
+
+from focalcal.calibrators.files import file_suffix
+from focalcal.errors import InputError, MissingExtraError
+from focalcal.files import Table, write_predictions
+from focalcal.losses.validation_bins import ValidationBinsLoss
+from focalcal.predictions.distributed import gather_rows
+from focalcal_lab.callbacks import Collector, RunCheckpoint, StepSeed, WholeCheckpoints
+from focalcal_lab.data import Data
+from focalcal_lab.folder import RunFolder, Settings
+from focalcal_lab.measure import Rows, measure_all
+from focalcal_lab.monitor import MonitorCallback
+from focalcal_lab.ood import ood_table
+from focalcal_lab.prepare import USUAL_BINS, Prepared, load_foreign, prepare, require_method
+from focalcal_lab.recipe import Recipe
+from focalcal_lab.results import Measured, RunResult, write_result
+
+Say = Callable[[str], object]
+# Lightning's loggers by short names.
+LOGGERS = {"csv": "CSVLogger", "tensorboard": "TensorBoardLogger"}
+
+
+def begin(recipe: Recipe, folder: str | Path, settings: Settings) -> RunFolder:
+    """Write down what a run is, in a new folder or in that of the same run; `resume` takes it to its end.
+
+    Of several processes the first writes, and the others wait for it.
+    """
+    require_method(recipe, settings.method)
+    place = RunFolder(folder)
+    if is_first():
+        # sums depend on the number of threads in their last bits
+        threads = settings.threads or torch.get_num_threads()
+        with place.locked():
+            place.begin(recipe, replace(settings, threads=threads))
+    for _ in range(600):
+        if place.begun:
+            break
+        time.sleep(0.1)
+    return place
+
+
+def resume(folder: str | Path, *, data: Data | None = None, progress_bar: bool = False, say: Say = print) -> RunResult:
+    """Take a run from its last checkpoint, or from its start, to its end; a finished one is only read.
+
+    `data` are those of the run, if they have been loaded already. The result is bit-identical to that of a run that was
+    never interrupted, on the same machine and versions.
+    """
+    place = RunFolder(folder)
+    recipe, settings = place.read()
+    if place.finished:
+        return place.result()
+    with place.locked() if is_first() else nullcontext(), place.timed() if is_first() else nullcontext():
+        return _carry_on(place, recipe, settings, data, progress_bar, say)
+
+
+def dry_run(
+    recipe: Recipe, method: str, *, seed: int = 0, data: Data | None = None, folder: str | None = None
+) -> float:
+    """Build the model, take one batch and make one step; returns the loss of the batch."""
+    require_method(recipe, method)
+    prepared = prepare(recipe, Settings(method, seed, recipe.digest(method), data=folder), data=data)
+    module = prepared.module.train()
+    batch = next(iter(prepared.loaders.train_dataloader()))
+    optimizer = module.make_optimizer(module.parameters())
+    torch.manual_seed(seed)
+    loss: Tensor = module.training_step(batch, 0)["loss"]
+    loss.backward()
+    if recipe.training.clip_norm:
+        torch.nn.utils.clip_grad_norm_(module.parameters(), recipe.training.clip_norm)
+    optimizer.step()
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise InputError(f"{recipe.name}: the loss of the first batch is {value}.")
+    return value
+
+
+def _carry_on(
+    place: RunFolder, recipe: Recipe, settings: Settings, data: Data | None, progress_bar: bool, say: Say
+) -> RunResult:
+    """Train from the last checkpoint, or from the start, and conclude."""
+    with _threads(settings.threads), _quiet_lightning():
+        prepared = prepare(recipe, settings, data=data)
+        if settings.trainer.get("precision", recipe.training.precision) == "64-true":
+            prepared.module.double()  # Lightning would restore the weights in single precision, and widen them then
+        bins = getattr(prepared.module.loss, "num_bins", USUAL_BINS)
+        if bins < USUAL_BINS and "num_bins" not in recipe.methods[settings.method].options:
+            rows = len(prepared.data.val)  # type: ignore[arg-type]
+            say(f"{bins} bins instead of {USUAL_BINS}: there are only {rows} validation rows.")
+        foreign = load_foreign(recipe, settings.data, settings.seed)  # what is missing is said before hours of training
+        checkpoint, damaged = place.newest_checkpoint()
+        for path in damaged:
+            say(f"{path} is damaged; going on from {checkpoint}.")
+        saver = RunCheckpoint(place, every=settings.checkpoint_every, keep_best=recipe.training.select == "best")
+        trainer = _trainer(prepared, place, saver, progress_bar)
+        _fit(trainer, prepared, checkpoint)
+        if saver.keep_best:
+            saver.restore_best(prepared.module)
+        result = _conclude(prepared, place, trainer, foreign)
+    if trainer.is_global_zero:
+        write_result(result, place.file("results.json"))
+    return result
+
+
+def _trainer(prepared: Prepared, place: RunFolder, saver: RunCheckpoint, progress_bar: bool) -> pl.Trainer:
+    recipe, settings = prepared.recipe, prepared.settings
+    callbacks: list[pl.Callback] = [StepSeed(settings.seed), Collector(), saver]
+    if recipe.monitor:
+        callbacks.append(_monitor(prepared, place))
+    options = dict(settings.trainer)
+    if progress_bar:
+        from lightning.pytorch.callbacks import RichProgressBar
+
+        callbacks.append(RichProgressBar(console_kwargs={"stderr": True}))
+    return pl.Trainer(
+        default_root_dir=place.path,
+        max_epochs=recipe.training.epochs,
+        gradient_clip_val=recipe.training.clip_norm,
+        callbacks=callbacks,
+        plugins=[WholeCheckpoints(place)],
+        logger=_logger(options.pop("logger", None), place),
+        use_distributed_sampler=False,  # the loaders share rows among processes, and repeat none
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+        enable_progress_bar=progress_bar,
+        **{"accelerator": "auto", "precision": recipe.training.precision, **options},
+    )
+
+
+def _monitor(prepared: Prepared, place: RunFolder) -> MonitorCallback:
+    """What the papers plot; samples are grouped by the eighths of training in which they were learned."""
+    loaders, epochs = prepared.loaders, prepared.recipe.training.epochs
+    learned = sorted({0, epochs // 8, epochs // 4, epochs // 2}) if prepared.data.one_row_a_sample else None
+    return MonitorCallback(
+        place.file("monitor.json"),
+        test_loader=loaders.test_dataloader,
+        every=int(prepared.recipe.monitor),
+        num_bins=prepared.recipe.measurement.num_bins,
+        learned=learned,
+        index=lambda outputs, batch: torch.tensor(loaders.rows),
+    )
+
+
+def check_trainer(options: dict[str, Any]) -> None:
+    """Refuse options that Lightning refuses, or a logger that there is not, before anything is written."""
+    given = dict(options)
+    if (name := given.pop("logger", None)) not in (None, *LOGGERS):
+        raise InputError(f"logger: must be one of {', '.join(LOGGERS)}; got {name!r}.")
+    try:
+        with _quiet_lightning():
+            pl.Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False, **given)
+    except (MisconfigurationException, ValueError, TypeError) as error:
+        raise InputError(f"trainer: {' '.join(str(error).split())}") from error
+
+
+def _logger(name: str | None, place: RunFolder) -> Any:
+    """One of Lightning's loggers by its name, writing below the run's folder."""
+    if name is None:
+        return False
+    try:
+        return getattr(pl.loggers, LOGGERS[name])(str(place.path), name="logs", version="")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"The {name} logger needs a package of its own: pip install {name}.") from error
+
+
+def _fit(trainer: pl.Trainer, prepared: Prepared, checkpoint: Path | None) -> None:
+    try:
+        trainer.fit(prepared.module, datamodule=prepared.loaders, ckpt_path=checkpoint)
+    except SystemExit as error:  # what Lightning makes of Ctrl-C
+        raise KeyboardInterrupt from error
+
+
+def _conclude(prepared: Prepared, place: RunFolder, trainer: pl.Trainer, foreign: dict[str, Data]) -> RunResult:
+    """Predict, calibrate, measure; every file of the run but its result."""
+    recipe, settings, data = prepared.recipe, prepared.settings, prepared.data
+    rows: list[Measured] = []
+    extra: dict[str, Any] = {}
+    if recipe.task == "translation":
+        if trainer.is_global_zero:  # beam search is not shared among processes
+            from focalcal_lab.translation.measure import conclude_translation
+
+            device = trainer.strategy.root_device  # Lightning leaves the network on the CPU
+            rows, extra = conclude_translation(prepared.module.network.to(device), data, recipe, place.path, device)
+    else:
+        val, test = (predict(prepared, trainer, split) for split in (data.val, data.test))
+        rows, fitted, refused = measure_all(val, test, recipe.measurement, prepared.module.loss)
+        extra = {"not_fitted": refused} if refused else {}
+        if trainer.is_global_zero:
+            _write_predictions(prepared, val, test, place)
+            place.file("calibrators").mkdir(exist_ok=True)
+            for phase, calibrator in fitted.items():
+                calibrator.save(place.file("calibrators") / f"{phase}{file_suffix(calibrator)}")
+        rows += _out_of_distribution(prepared, place, trainer, test, rows, foreign)
+    return RunResult(
+        recipe=recipe.name,
+        method=settings.method,
+        seed=settings.seed,
+        epochs=recipe.training.epochs,
+        digest=settings.digest,
+        data=data.about,
+        num_train=getattr(data.train, "num_pairs", len(data.train)),  # type: ignore[arg-type]
+        num_val=len(data.val),  # type: ignore[arg-type]
+        num_test=len(data.test),  # type: ignore[arg-type]
+        rows=rows,
+        extra=extra,
+    )
+
+
+def predict(prepared: Prepared, trainer: pl.Trainer, split: Any) -> Rows:
+    """The logits and labels of a split in its order, on the CPU, from all processes."""
+    loader = prepared.loaders.loader(split, prepared.recipe.training.eval_batch_size)
+    trainer.test(prepared.module, loader, verbose=False)
+    seen = next(callback for callback in trainer.callbacks if isinstance(callback, Collector))  # type: ignore[attr-defined]
+    logits, labels = torch.cat(seen.logits), torch.cat(seen.labels)
+    order = gather_rows(torch.tensor([row for rows in loader.batches for row in rows])).argsort()
+    return Rows(gather_rows(logits)[order], gather_rows(labels)[order])
+
+
+def _write_predictions(prepared: Prepared, val: Rows, test: Rows, place: RunFolder) -> None:
+    loss = prepared.module.loss
+    history = loss.history if isinstance(loss, ValidationBinsLoss) else {}
+    table = Table(
+        name=f"{prepared.recipe.name}, {prepared.settings.method}",
+        scores=torch.cat([val.logits, test.logits]).numpy(),
+        kind="logits",
+        labels=torch.cat([val.labels, test.labels]).numpy(),
+        split=np.repeat(["val", "test"], [len(val.labels), len(test.labels)]),
+        class_names=prepared.data.class_names,
+        history={name: values.numpy() for name, values in history.items()},
+    )
+    write_predictions(table, place.file("predictions.npz"))
+
+
+def _out_of_distribution(
+    prepared: Prepared,
+    place: RunFolder,
+    trainer: pl.Trainer,
+    test: Rows,
+    rows: list[Measured],
+    foreign: dict[str, Data],
+) -> list[Measured]:
+    """AUROC of telling the test rows from each set that is out of distribution, at T = 1 and at the fitted T.
+
+    The logits are kept, for `focalcal_lab.ood.roc_curve`.
+    """
+    if not foreign:
+        return []
+    temperature = next((row.temperature for row in rows if row.phase == "post" and row.temperature), 1.0)
+    others = {name: predict(prepared, trainer, data.test).logits for name, data in foreign.items()}
+    if trainer.is_global_zero:
+        place.file("out_of_distribution").mkdir(exist_ok=True)
+        for name, logits in others.items():
+            table = Table(name=name, scores=logits.numpy(), kind="logits", labels=None)
+            write_predictions(table, place.file("out_of_distribution") / f"{name}.npz")
+    return list(ood_table(test.logits, others, temperature))
+
+
+def is_first() -> bool:
+    """Whether this is the first process, or the one that starts the others."""
+    return not getattr(rank_zero_only, "rank", 0)  # Lightning reads it from the environment: torchrun, SLURM, its own
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """A fixed number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _quiet_lightning() -> Iterator[None]:
+    """Without Lightning's advice, which is for those who wrote the loop."""
+    names = ("lightning.pytorch", "lightning.fabric", "pytorch_lightning")
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

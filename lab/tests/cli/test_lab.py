@@ -1,0 +1,310 @@
+"""`focalcal lab run` and `focalcal lab resume`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from focalcal.cli import lab
+from focalcal.errors import FocalCalError
+
+from ..lab.tiny import own
+from .tools import ENVIRONMENT, SCRIPT, call, run
+
+DIGITS = ("lab", "run", "cpu/digits", "--epochs", "1", "--threads", "1", "--accelerator", "cpu")
+
+
+def test_a_run_prints_its_numbers_and_what_to_do_next(tmp_path):
+    answer = call(*DIGITS, "--method", "fl-2", "--out", tmp_path)
+    assert answer.code == 0, answer.err
+    assert "fl-2, seed 0" in answer.out
+    assert "psi" in answer.out  # Psi^gamma, for a loss with one gamma
+    assert "scikit-learn's digits" in answer.out
+    line = answer.out.splitlines()[-1].split()
+    assert line[1:3] == ["report", str(tmp_path / "cpu/digits/fl-2/seed-0/predictions.npz")]
+    assert call(*line[1:]).code == 0
+    assert Path(line[-1]).stat().st_size > 100_000
+
+
+def test_started_as_a_module_it_suggests_a_module(tmp_path):
+    command = [sys.executable, "-m", "focalcal", *DIGITS, "--method", "ce", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert f"{sys.executable} -m focalcal report " in done.stdout
+
+
+def test_seeds_and_methods_give_a_folder_each(tmp_path):
+    found = call(*DIGITS, "--method", "ce", "--loss", "adafocal", "--seeds", "2", "--out", tmp_path, "--json").json()
+    assert [(each["result"]["method"], each["result"]["seed"]) for each in found["runs"]] == [
+        ("ce", 0),
+        ("ce", 1),
+        ("adafocal", 0),
+        ("adafocal", 1),
+    ]
+    assert {row["phase"] for row in found["runs"][0]["result"]["rows"]} >= {"pre", "post", "ets", "spline"}
+    errors = [row["value"] for each in found["runs"] for row in each["result"]["rows"] if row["metric"] == "error"]
+    assert len(set(errors)) > 1  # the seed decides
+    again = call("lab", "resume", tmp_path, "--json").json()  # everything is finished: the same numbers at once
+    assert sorted(each["folder"] for each in again["runs"]) == sorted(each["folder"] for each in found["runs"])
+    runs = {each["folder"]: each for each in again["runs"]}
+    assert all(runs[each["folder"]] == each for each in found["runs"])
+
+
+def test_resume_also_begins_what_had_not_begun(tmp_path):
+    first = call(*DIGITS, "--method", "ce", "--out", tmp_path, "--seeds", "2", "--quiet")
+    folders = first.out.split()
+    for name in ("results.json", "predictions.npz", "monitor.json"):
+        (Path(folders[1]) / name).unlink()
+    shutil.rmtree(Path(folders[1]) / "checkpoints")
+    answer = call("lab", "resume", tmp_path, "--quiet")
+    assert answer.out.split() == folders
+    assert (Path(folders[1]) / "results.json").exists()
+
+
+def test_the_recipe_of_a_run_can_be_run(tmp_path):
+    call(*DIGITS, "--method", "ce", "--out", tmp_path / "one")
+    recipe = tmp_path / "one/cpu/digits/ce/seed-0/recipe.yaml"
+    answer = call(
+        "lab", "run", recipe, "--method", "ce", "--out", tmp_path / "two", "--threads", "1", "--accelerator", "cpu"
+    )
+    assert answer.code == 0, answer.err
+    one, two = (tmp_path / part / "cpu/digits/ce/seed-0/results.json" for part in ("one", "two"))
+    assert one.read_text() == two.read_text()
+
+
+def test_a_recipe_can_be_taken_changed_and_run(tmp_path):
+    answer = call("lab", "list", "cpu/digits", "--yaml")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(answer.out.replace("cpu/digits", "mine").replace("epochs: 60", "epochs: 1"))
+    done = call(
+        "lab", "run", mine, "--method", "ce", "--out", tmp_path, "--threads", "1", "--accelerator", "cpu", "--json"
+    )
+    (found,) = done.json()["runs"]
+    assert (found["result"]["recipe"], found["result"]["epochs"]) == ("mine", 1)
+    assert call("lab", "list", "--yaml").code == 2
+
+
+def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = call("lab", "run", "cpu/digits", "--method", "all", "--dry-run", "--json").json()
+    assert found["parameters"] == 94_304
+    assert len(found["losses"]) == 15
+    assert found["losses"]["fl-2"] < found["losses"]["fl-1"] < found["losses"]["ce"]
+    assert list(tmp_path.iterdir()) == []
+    assert "one step, loss" in call("lab", "run", "cpu/digits", "--method", "ce", "--dry-run").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("cpu/digit",), "Nearest: cpu/digits"),
+        (("cpu/digits",), "--method: cpu/digits has ce, brier"),
+        (("cpu/digits", "--method", "focal"), "got 'focal'"),
+        (("cpu/digits", "--method", "ce", "--data", "nowhere"), "--data: nowhere does not exist"),
+        (("missing.yaml", "--method", "ce"), "must be a file that exists"),
+        (("own", "--loss", "adafocal"), "own"),
+        (("cpu/digits", "--method", "ce", "--logger", "paper"), "logger: must be one of csv, tensorboard"),
+        (("cpu/digits", "--method", "ce", "--accelerator", "abacus"), "trainer: "),
+        (("cpu/digits", "--method", "ce", "--precision", "3"), "trainer: Precision '3' is invalid"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(tmp_path, arguments, says):
+    answer = call("lab", "run", *arguments, "--out", tmp_path)
+    assert answer.code == 2, answer.out
+    assert says in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
+    assert list(tmp_path.rglob("run.json")) == []  # nothing was begun
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("yaml", ("list",)),
+        ("yaml", ("run", "cpu/digits", "--method", "ce")),
+        ("lightning", ("run", "cpu/digits", "--method", "ce")),
+        ("lightning", ("resume", ".")),
+    ],
+)
+def test_what_is_not_installed_is_named_with_its_extra(tmp_path, module, arguments):
+    """In a process of its own, where the package cannot be imported."""
+    code = f"import sys; sys.modules[{module!r}] = None; sys.argv[1:] = {['lab', *arguments]!r}\n"
+    code += "from focalcal.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 1
+    assert "pip install focalcal-lab" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_unwritable_place_is_said_in_one_line():
+    answer = call(*DIGITS, "--method", "ce", "--out", "/proc/runs")  # where not even root may write
+    assert (answer.code, answer.err.count("\n")) == (1, 1)
+    assert "/proc/runs" in answer.err
+
+
+def test_resuming_nothing_is_a_mistake(tmp_path):
+    answer = call("lab", "resume", tmp_path)
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert "there is no run in it" in answer.err
+
+
+def test_the_same_command_again_reads_what_is_finished(tmp_path):
+    first = call(*DIGITS, "--method", "ce", "--out", tmp_path, "--json")
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    again = call(*DIGITS, "--method", "ce", "--out", tmp_path, "--json")
+    assert (first.code, again.code) == (0, 0)
+    assert again.out == first.out
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == written
+
+
+def test_another_command_in_the_same_place_is_a_mistake(tmp_path):
+    assert call(*DIGITS, "--method", "ce", "--out", tmp_path).code == 0
+    answer = call(*DIGITS, "--method", "ce", "--epochs", 2, "--out", tmp_path)
+    assert answer.code == 2
+    assert "holds another run, with another recipe" in answer.err
+
+
+@pytest.mark.slow
+def test_runs_side_by_side_find_what_they_find_one_after_another(tmp_path):
+    wanted = (*DIGITS, "--method", "ce", "--method", "fl-1", "--threads", 1)
+    alone = call(*wanted, "--out", tmp_path / "a", "--json")
+    together = call(*wanted, "--out", tmp_path / "b", "--jobs", 2, "--json")
+    assert together.err.splitlines()[-1].startswith("focalcal: 2 of 2 runs: ")
+    found = [[run["result"] for run in json.loads(answer.out)["runs"]] for answer in (alone, together)]
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_among_others_is_said(tmp_path):
+    wanted = (*DIGITS, "--method", "ce", "--method", "fl-1", "--out", tmp_path)
+    assert call(*wanted).code == 0
+    folder = next(tmp_path.rglob("fl-1/seed-0"))
+    (folder / "results.json").unlink()
+    (folder / "recipe.yaml").write_text("recipe: {}")
+    answer = call("lab", "resume", tmp_path, "--jobs", 2)
+    assert answer.code == 1
+    assert answer.err.startswith(f"focalcal: {folder / 'recipe.yaml'}, ")
+    assert answer.err.count("\n") == 1
+
+
+def test_the_first_failure_among_runs_side_by_side_stops_what_is_not_begun(tmp_path, monkeypatch, capsys):
+    begun = []
+
+    def work(folder: Path) -> str:
+        begun.append(folder)
+        time.sleep(0 if folder.name == "0" else 0.3)
+        return f"{folder}: is broken." if folder.name == "0" else ""
+
+    monkeypatch.setattr(lab, "_in_process", work)
+    folders = [tmp_path / str(number) for number in range(9)]
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "results.json").write_text("{}")  # finished before
+    with pytest.raises(FocalCalError, match=r"0: is broken\.$"):
+        lab._side_by_side(folders, 2, quiet=False)
+    assert folders[0] in begun
+    assert folders[1] not in begun
+    assert len(begun) <= 3
+    del begun[:]
+    lab._side_by_side(folders[1:4], 2, quiet=False)
+    assert sorted(begun) == folders[2:4]
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[2].partition(":")[0].strip() for line in said] == ["1 of 2 runs", "2 of 2 runs"]
+
+
+def test_what_a_run_in_a_process_of_its_own_says_is_said(tmp_path, monkeypatch, capsys):
+    script = "import sys; print('Warning: of a library', file=sys.stderr); print('focalcal: 2 bins.', file=sys.stderr)"
+    command = ["-c", f"{script}; sys.exit(CODE)"]
+    original = subprocess.run
+    for code, answer, said in ((0, "", "focalcal: 2 bins.\n"), (1, "2 bins.", "")):
+        made = [sys.executable, command[0], command[1].replace("CODE", str(code))]
+        monkeypatch.setattr(subprocess, "run", lambda given, made=made, **options: original(made, **options))
+        assert lab._in_process(tmp_path) == answer
+        assert capsys.readouterr().err == said
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_runs_side_by_side_and_the_same_command_goes_on(tmp_path):
+    wanted = ("lab", "run", "cpu/digits", "--epochs", 15, "--threads", 1, "--accelerator", "cpu", "--method", "ce")
+    wanted = [str(each) for each in (*wanted, "--jobs", 2, "--out", tmp_path)]
+    folder = tmp_path / "cpu/digits/ce/seed-0"
+    # a session of its own: a key that is pressed reaches the command and the processes that it started, as here
+    process = subprocess.Popen(
+        [SCRIPT, *wanted],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=ENVIRONMENT | {"OMP_NUM_THREADS": "1"},
+    )
+    try:
+        while process.poll() is None and not list(tmp_path.rglob("*.ckpt")):
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=300)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (process.returncode, out) == (130, "")
+    assert err == "focalcal: interrupted. The same command goes on.\n"
+    with pytest.raises(ProcessLookupError):  # nobody is left
+        os.killpg(process.pid, 0)
+    assert not (folder / "results.json").exists()
+    spent = json.loads((folder / "time.json").read_text())["seconds"]
+    answer = call(*wanted, "--quiet")
+    assert (answer.code, answer.out) == (0, f"{folder}\n")
+    assert (folder / "results.json").exists()
+    assert json.loads((folder / "time.json").read_text())["seconds"] > spent
+
+
+def test_runs_appear_in_the_table_only_if_they_belong_there(tmp_path):
+    """A run of a cpu recipe is none of the paper's."""
+    call(*DIGITS, "--method", "ce", "--out", tmp_path)
+    found = call("lab", "table", "mukhoti2020", "1", "--runs", tmp_path, "--json").json()
+    assert found["measured"] == 0
+
+
+def test_a_csv_logger_is_lightning_s(tmp_path):
+    call(*DIGITS, "--method", "ce", "--out", tmp_path, "--logger", "csv")
+    assert "val_ece" in (tmp_path / "cpu/digits/ce/seed-0/logs/metrics.csv").read_text()
+
+
+def test_help_lists_the_four_commands():
+    answer = call("lab", "--help")
+    assert all(name in answer.out for name in ("list", "run", "resume", "table"))
+
+
+@pytest.mark.slow
+def test_a_folder_of_images_of_one_s_own(tmp_path):
+    """The practitioner's way in: images, one command, a report."""
+    own(tmp_path / "images")
+    answer = run(
+        "lab",
+        "run",
+        "own",
+        "--data",
+        "images",
+        "--loss",
+        "adafocal",
+        "--epochs",
+        "8",
+        folder=tmp_path,
+        OMP_NUM_THREADS="1",
+    )
+    assert answer.code == 0, answer.err
+    assert "Open runs/own/report.html in a browser" in answer.out
+    assert answer.err == "focalcal: 2 bins instead of 15: there are only 14 validation rows.\n"
+    page = (tmp_path / "runs/own/report.html").read_text()
+    assert all(name in page for name in ("above", "below", "middle"))
+    results = json.loads((tmp_path / "runs/own/adafocal/seed-0/results.json").read_text())
+    error = next(row["value"] for row in results["rows"] if row["metric"] == "error")
+    assert error < 0.2  # bright stripes are easy
+    saved = np.load(tmp_path / "runs/own/adafocal/seed-0/predictions.npz")
+    assert saved["class_names"].tolist() == ["above", "below", "middle"]
+    assert run("evaluate", "runs/own/adafocal/seed-0/predictions.npz", folder=tmp_path).code == 0

@@ -1,0 +1,1 @@
+"""The evidence: recorded results, and what turns them into the tables and figures of the documentation."""

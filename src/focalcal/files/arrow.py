@@ -1,0 +1,183 @@
+"""Rows as Arrow has them, in record batches: what Parquet files, Arrow files and other libraries' datasets give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from focalcal.core.ranking import Array
+from focalcal.errors import FileFormatError, InputError, MissingExtraError
+from focalcal.files.arrays import strings_of
+from focalcal.files.check import look_up
+from focalcal.files.limits import require_short, rows_per_batch
+from focalcal.files.names import ScoreColumns, find_group, find_part, shown
+from focalcal.files.table import Columns, Table
+
+
+def pyarrow() -> Any:
+    """pyarrow with its Parquet part, or the extra that brings it."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("Parquet files need pyarrow: pip install 'focalcal[files]'.") from error
+    return pyarrow
+
+
+@dataclass(frozen=True)
+class ArrowRows:
+    """Where rows come from, and which of their columns are scores."""
+
+    name: str
+    scores: ScoreColumns
+
+    def read_scores(self, batch: Any) -> Array:
+        """The scores of a batch: (n, K), or (n,) if a column holds one number per row."""
+        columns = [self.column(batch, name) for name in self.scores.names]
+        if self.scores.single:
+            return self._lists(columns[0], self.scores.names[0])
+        numbers = [self._floats(each, name) for each, name in zip(columns, self.scores.names, strict=True)]
+        with np.errstate(invalid="ignore"):  # NaNs are refused later
+            return np.stack(numbers, 1)
+
+    def column(self, batch: Any, name: str) -> Any:
+        """A column of a batch without nulls; a dictionary or an extension type is taken off."""
+        pa = pyarrow()
+        values = batch.column(batch.schema.get_field_index(name))
+        if isinstance(values.type, pa.BaseExtensionType):
+            values = values.storage
+        if pa.types.is_dictionary(values.type):
+            with told_as_damage(self.name):  # a number may be there for which there is no value
+                values = values.dictionary_decode()
+        if values.null_count:
+            raise InputError(
+                f"{self.name}: column {shown(name)} has nulls. Drop those rows, or fill them before saving."
+            )
+        return values
+
+    def _lists(self, values: Any, name: str) -> Array:
+        types = pyarrow().types
+        if not (
+            types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type)
+        ):
+            return self._floats(values, name)
+        flat = values.flatten()
+        if flat.null_count:
+            raise InputError(
+                f"{self.name}: column {shown(name)} has nulls in its lists. Drop those rows before saving."
+            )
+        numbers = self._floats(flat, name)
+        if len(values) == 0 or len(numbers) % len(values) or not self._same_length(values):
+            raise InputError(
+                f"{self.name}: the lists of column {shown(name)} differ in length. "
+                "Give every row one score for each class."
+            )
+        return numbers.reshape(len(values), -1)
+
+    def _same_length(self, values: Any) -> bool:
+        if pyarrow().types.is_fixed_size_list(values.type):
+            return True
+        lengths = np.diff(values.offsets.to_numpy())
+        return bool((lengths == lengths[0]).all())
+
+    def _floats(self, values: Any, name: str) -> Array:
+        if not pyarrow().types.is_floating(values.type):
+            raise InputError(
+                f"{self.name}: column {shown(name)} must hold floating point numbers; got {shown(values.type)}. "
+                "Cast it to float32 before saving."
+            )
+        array: Array = values.to_numpy(zero_copy_only=False)
+        return array
+
+    def plain(self, batch: Any, key: str) -> Array:
+        """A column of numbers or strings as an array."""
+        types = pyarrow().types
+        values = self.column(batch, key)
+        if types.is_string(values.type) or types.is_large_string(values.type):
+            coded = values.dictionary_encode()  # as many Python strings as there are different ones
+            with told_as_damage(self.name):
+                names = coded.dictionary.to_pylist()
+            require_short(f"{self.name}: {key}", names)
+            return np.asarray(np.array(names, dtype=str)[coded.indices.to_numpy()])
+        if types.is_integer(values.type) or types.is_floating(values.type):
+            array: Array = values.to_numpy(zero_copy_only=False)
+            return array
+        raise InputError(
+            f"{self.name}: column {shown(key)} must hold numbers or strings; got {shown(values.type)}. "
+            "Cast it before saving."
+        )
+
+
+@contextmanager
+def told_as_damage(name: str, kind: str = "Parquet") -> Iterator[None]:
+    """What pyarrow stumbles over becomes an error about this file."""
+    pa = pyarrow()
+    try:
+        yield
+    except (InputError, FileFormatError):  # it is told already
+        raise
+    except (pa.ArrowException, MemoryError, OSError, ValueError, IndexError) as error:
+        said = shown(str(error).split("\n")[0], longest=200).rstrip(".") or "it asks for more memory than there is"
+        raise FileFormatError(f"{name}: is a damaged {kind} file ({said}). Write or copy it again.") from error
+
+
+def metadata_of(schema: Any) -> dict[str, str]:
+    """The strings beside a schema."""
+    pairs = (schema.metadata or {}).items()
+    return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in pairs}
+
+
+def sliced(rows: ArrowRows, batches: Iterator[Any]) -> Iterator[Any]:
+    """Record batches of any size in slices of bounded size; empty ones are left out."""
+    for batch in batches:
+        if batch.num_rows:
+            width = rows.read_scores(batch.slice(0, 1)).size
+            most = rows_per_batch(width)
+            yield from (batch.slice(start, most) for start in range(0, batch.num_rows, most))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which columns are read beside the scores, by what they are to us; `constants` are columns of one value."""
+
+    keys: Mapping[str, str | None]
+    constants: Mapping[str, str]
+
+    @staticmethod
+    def of(name: str, there: list[str], columns: Columns, by: str | None, constants: Mapping[str, str]) -> Wanted:
+        """What a schema with the names `there` has of what is asked for."""
+        known = [*there, *(each for each in constants if each not in there)]
+        keys = {part: find_part(name, part, known, getattr(columns, part)) for part in ("labels", "weights", "split")}
+        return Wanted({**keys, "groups": find_group(name, known, by)}, constants)
+
+    def stored(self) -> list[str]:
+        """The columns that are in the file."""
+        return sorted({key for key in self.keys.values() if key is not None and key not in self.constants})
+
+
+def tables_of(rows: ArrowRows, batches: Iterator[Any], wanted: Wanted, metadata: Mapping[str, str]) -> Iterator[Table]:
+    """A table for each record batch, unchecked but for nulls and types."""
+    names = strings_of(rows.name, "class_names", metadata) or rows.scores.class_names
+    for batch in batches:
+        scores = rows.read_scores(batch)
+        parts: dict[str, Array | None] = dict.fromkeys(wanted.keys)
+        for part, key in wanted.keys.items():
+            if key is not None:
+                constant = wanted.constants.get(key)
+                parts[part] = rows.plain(batch, key) if constant is None else np.full(len(scores), constant)
+        labels = parts["labels"]
+        if labels is not None and labels.dtype.kind in "iu" and _are_numbers(rows.scores.class_names):
+            parts["labels"] = look_up(rows.name, labels, rows.scores.class_names or ())
+        for part in ("split", "groups"):
+            column = parts[part]
+            parts[part] = None if column is None else column.astype(str)
+        yield Table(rows.name, scores, rows.scores.kind, class_names=names, **parts)  # type: ignore[arg-type]
+
+
+def _are_numbers(names: tuple[str, ...] | None) -> bool:
+    """Whether columns are numbered, though not from 0: then labels are those numbers and not places."""
+    return names is not None and all(each.isdecimal() for each in names)

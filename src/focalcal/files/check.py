@@ -1,0 +1,233 @@
+"""What only the file knows is checked here, so that every message can name it: shapes, labels, weights, values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from focalcal.core.checks import SUM_TOLERANCE, from_numpy
+from focalcal.core.ranking import Array
+from focalcal.errors import InputError
+from focalcal.files.names import listed, shown
+from focalcal.files.table import Table
+from focalcal.predictions.arrays import Kind
+
+Where = Callable[[int], str]
+
+
+def checked(table: Table, *, need_labels: bool, before: int = 0, keep_half: bool = False) -> Table:
+    """The table with scores in float32 or float64, labels in int64 and weights in float64, all as they must be.
+
+    `before` rows of the file came before these. With `keep_half`, logits of half precision stay as they are, for who
+    widens them in the cache.
+    """
+    name = table.name
+    check_shape(name, table.scores.shape)
+    if need_labels and table.labels is None:
+        if name.endswith(".npy"):
+            raise InputError(f"{name}: has no labels beside it. Name their file with --labels LABELS.npy.")
+        raise InputError(f"{name}: has no labels; looked for labels and label. Name them with --labels KEY.")
+    labels = None if table.labels is None else _checked_labels(table, table.labels, before)
+    scores = check_scores(name, table.scores, table.kind, lambda row: f"row {before + row}", keep_half=keep_half)
+    weights = None if table.weights is None else _checked_weights(table, table.weights, before)
+    if table.split is not None:
+        _require_rows(table, "split", table.split)
+    names = table.class_names
+    if names is not None and len(names) != table.num_classes:
+        raise InputError(
+            f"{name}: has {len(names)} class names for {table.num_classes} classes. Give each class one name."
+        )
+    return replace(table, scores=scores, labels=labels, weights=weights)
+
+
+def check_shape(name: str, shape: tuple[int, ...]) -> None:
+    """Refuse scores without rows or with fewer than two classes."""
+    if shape[0] == 0:
+        raise InputError(f"{name}: has no rows. Give a file that has some.")
+    if len(shape) == 2 and shape[1] < 2:
+        raise InputError(
+            f"{name}: scores need at least two classes; got shape {shape}. Binary scores of the positive class have "
+            "shape (rows,): one column named logit or prob, or scores[:, 0] saved."
+        )
+
+
+def check_scores(name: str, scores: Array, kind: Kind, where: Where, *, keep_half: bool = False) -> Array:
+    """Scores in float32 or float64, of which every value can be what its kind says; `where` names a row."""
+    tolerance = max(SUM_TOLERANCE, 4 * float(np.finfo(scores.dtype).eps))
+    half = scores.dtype.itemsize < 4
+    if half and not (keep_half and kind == "logits"):
+        scores = widened(scores)
+    check_shape(name, scores.shape)
+    rows = scores.reshape(len(scores), -1)
+    if not _surely_finite(rows):
+        bad = np.isnan(rows) | (np.isposinf(rows) if kind == "log_probs" else np.isinf(rows))
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise InputError(
+                f"{name}: every score must be finite; got {rows[row, column]} in {where(int(row))}, class {column}. "
+                "Find out which input made the model overflow, or drop those rows."
+            )
+    return scores if kind == "logits" else _checked_probs(name, scores, kind, where, tolerance, half)
+
+
+def _surely_finite(rows: Array) -> bool:
+    """Whether all values are finite; a sum may overflow though they are, and the logarithm of 0 is welcome."""
+    if rows.dtype == np.float16:  # numpy would add these up one by one: look at the bits of the exponent
+        return bool((rows.view(np.uint16) & 0x7FFF).max() < 0x7C00)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(rows.sum()))
+
+
+def widened(scores: Array) -> Array:
+    """Half precision in float32: torch does it 20 times as fast as numpy."""
+    return from_numpy(np.ascontiguousarray(scores)).float().numpy()
+
+
+def _checked_probs(name: str, scores: Array, kind: Kind, where: Where, tolerance: float, half: bool) -> Array:
+    rows = scores.reshape(len(scores), -1)
+    with np.errstate(over="ignore"):  # what is far above 0 is refused below
+        probs = np.exp(rows) if kind == "log_probs" else rows
+    outside = ((probs < 0) | (probs > 1 + tolerance)).any(1)
+    if outside.any():
+        row = int(outside.argmax())
+        worst = rows[row][(probs[row] < 0) | (probs[row] > 1 + tolerance)][0]
+        rule = "log_probs must not be above 0" if kind == "log_probs" else "probs must lie in [0, 1]"
+        raise InputError(f"{name}: {rule}; got {worst:.6g} in {where(row)}. If these are logits, say --kind logits.")
+    if scores.ndim == 1:
+        return scores
+    sums = probs.sum(1, dtype=np.float64)
+    off = np.abs(sums - 1) > tolerance
+    if off.any():
+        row = int(off.argmax())
+        raise InputError(
+            f"{name}: the probabilities of each row must sum to 1 within {tolerance:g}; those of {where(row)} sum to "
+            f"{sums[row]:.6g}. If these are logits, say --kind logits; if they were rounded, save more digits."
+        )
+    if not half:
+        return scores
+    # Rows of half precision sum to 1 only within its rounding; as float32 they are held to more.
+    widened = scores - np.log(sums)[:, None] if kind == "log_probs" else scores / sums[:, None]
+    return np.asarray(widened, dtype=np.float32)
+
+
+def _require_rows(table: Table, part: str, values: Array) -> None:
+    if values.shape != (table.num_rows,):
+        raise InputError(
+            f"{table.name}: {part} must have one entry for each of the {table.num_rows:,} rows of scores; got shape "
+            f"{values.shape}. Save both from the same rows."
+        )
+
+
+def _checked_labels(table: Table, labels: Array, before: int) -> Array:
+    name = table.name
+    if labels.dtype.kind in "US":
+        labels = _by_name(table, labels)
+    if labels.dtype.kind not in "iu":
+        raise InputError(
+            f"{name}: labels must be whole numbers, the classes from 0; got {labels.dtype}. "
+            "Save them with .astype(np.int64)."
+        )
+    _require_rows(table, "labels", labels)
+    bad = (labels < 0) | (labels >= table.num_classes)
+    if bad.any():
+        row = int(bad.argmax())
+        binary = " Scores of shape (rows,) are of two classes." if table.scores.ndim == 1 else ""
+        raise InputError(
+            f"{name}: labels must lie in 0..{table.num_classes - 1}; got {labels[row]} in row {before + row}.{binary} "
+            "Check that they count from 0 and that there is a score for each class."
+        )
+    return labels.astype(np.int64)
+
+
+def _by_name(table: Table, labels: Array) -> Array:
+    """Class numbers of labels that are names of classes."""
+    if table.class_names is None:
+        raise InputError(
+            f"{table.name}: labels are text, such as {shown(labels.flat[0])!r}, but the classes have no names. "
+            "Give class_names, or save the labels as class numbers."
+        )
+    if len(set(table.class_names)) < len(table.class_names):
+        raise InputError(f"{table.name}: labels are names, but two classes share one. Save labels as class numbers.")
+    return look_up(table.name, labels, table.class_names)
+
+
+def look_up(name: str, labels: Array, class_names: tuple[str, ...]) -> Array:
+    """The numbers of classes that are given by name."""
+    try:
+        text = np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels.astype(str)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: labels are not UTF-8 text ({error.reason}). Save them as str, not bytes.") from error
+    values, inverse = np.unique(text, return_inverse=True)
+    number = {each: k for k, each in enumerate(class_names)}
+    unknown = [str(each) for each in values if str(each) not in number]
+    if unknown:
+        raise InputError(
+            f"{name}: label {shown(unknown[0])!r} is not one of the classes {listed(class_names)}. "
+            "Use a class's name as its scores have it, or its number."
+        )
+    codes = np.array([number[str(each)] for each in values], dtype=np.int64)
+    return np.asarray(codes[inverse.reshape(labels.shape)])
+
+
+def _checked_weights(table: Table, weights: Array, before: int) -> Array:
+    if weights.dtype.kind not in "fiu":
+        raise InputError(f"{table.name}: weights must be numbers; got {weights.dtype}. Save them as float64.")
+    _require_rows(table, "weights", weights)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        weights = weights.astype(np.float64)
+    bad = ~np.isfinite(weights) | (weights < 0)
+    if bad.any():
+        row = int(bad.argmax())
+        raise InputError(
+            f"{table.name}: weights must be finite and not negative; got {weights[row]:g} in row {before + row}. "
+            "Give rows that do not count the weight 0."
+        )
+    return weights
+
+
+def join(tables: list[Table], name: str) -> Table:
+    """Shards of one set, one after the other."""
+    first = tables[0]
+    for other in tables[1:]:
+        require_agreement(first, other)
+    return replace(joined(tables), name=name)
+
+
+def joined(tables: list[Table]) -> Table:
+    """Tables of the same parts, one after the other."""
+    first = tables[0]
+    if len(tables) == 1:
+        return first
+    if len({each.scores.shape[1:] for each in tables}) > 1:
+        raise InputError(
+            f"{first.name}: the lists of scores differ in length. Give every row one score for each class."
+        )
+
+    def whole(part: str) -> Any:
+        return None if getattr(first, part) is None else np.concatenate([getattr(each, part) for each in tables])
+
+    return replace(first, **{part: whole(part) for part in ("scores", "labels", "weights", "split", "groups")})
+
+
+def require_agreement(first: Table, other: Table) -> None:
+    """Refuse a table that does not belong to the same set as another one."""
+
+    def differ(what: str, here: object, there: object) -> InputError:
+        return InputError(
+            f"{other.name}: does not belong to the same set as {first.name}: it has {what} {here}, that one {there}. "
+            "Give files of one set only."
+        )
+
+    if other.kind != first.kind:
+        raise differ("scores of kind", other.kind, first.kind)
+    if other.scores.shape[1:] != first.scores.shape[1:]:
+        raise differ("a number of classes of", other.num_classes, first.num_classes)
+    for part in ("labels", "weights", "split"):
+        if (getattr(other, part) is None) != (getattr(first, part) is None):
+            here, there = ("none", "some") if getattr(other, part) is None else ("some", "none")
+            raise differ(f"{part}:", here, there)
+    if other.class_names != first.class_names:
+        raise differ("class names", listed(other.class_names or ()), listed(first.class_names or ()))

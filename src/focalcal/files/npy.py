@@ -1,0 +1,140 @@
+"""The .npy format: its header is read and believed only if the bytes are there; pickles are never opened."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from focalcal.core.ranking import Array
+from focalcal.errors import FileFormatError, InputError
+from focalcal.files.arrays import ArrayFile, StoredArray, require_possible
+from focalcal.files.limits import readable
+from focalcal.files.names import shown
+from focalcal.files.source import Source
+from focalcal.files.table import Columns
+from focalcal.predictions.arrays import KINDS, Kind
+
+_MAGIC = b"\x93NUMPY"
+# numpy itself writes headers of about a hundred bytes; longer ones have structured dtypes, which no score has.
+_LONGEST_HEADER = 1 << 14
+
+Open = Callable[[], AbstractContextManager[BinaryIO]]
+
+
+def stored_npy(name: str, key: str, open_bytes: Open, num_bytes: int) -> StoredArray:
+    """The array of an .npy of `num_bytes`, after reading no more than its header."""
+    what = f"{name}: {shown(key)}" if key else f"{name}:"
+    with open_bytes() as stream:
+        dtype, shape, fortran, start = _header(what, stream)
+    declared = math.prod(shape) * dtype.itemsize
+    if declared != num_bytes - start:
+        raise FileFormatError(
+            f"{what} declares shape {shown(shape)} of {dtype}, {readable(declared)}, but "
+            f"{readable(num_bytes - start)} are there: the file was cut or altered. Write it again."
+        )
+    require_possible(what, dtype, shape)
+
+    @contextmanager
+    def at_values() -> Iterator[BinaryIO]:
+        with open_bytes() as stream:
+            stream.read(start)
+            yield stream
+
+    return StoredArray(what, dtype, shape, at_values, fortran)
+
+
+def _header(what: str, stream: BinaryIO) -> tuple[np.dtype, tuple[int, ...], bool, int]:
+    begin = stream.read(8)
+    if begin[:6] != _MAGIC or len(begin) < 8:
+        raise FileFormatError(f"{what} is not in npy format: its first bytes are {begin!r}. Save it with np.save.")
+    version = (begin[6], begin[7])
+    if version not in ((1, 0), (2, 0)):
+        raise FileFormatError(f"{what} has npy version {version}; arrays of numbers have 1.0 or 2.0. Use np.save.")
+    length = stream.read(2 if version == (1, 0) else 4)
+    size = int.from_bytes(length, "little")
+    if size > _LONGEST_HEADER:
+        raise FileFormatError(f"{what} declares an npy header of {readable(size)}. Save it with np.save.")
+    text = stream.read(size)
+    parse = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shape, fortran, dtype = parse(io.BytesIO(length + text), max_header_size=_LONGEST_HEADER)
+    except Exception as error:  # whatever a broken header makes of a parser
+        raise FileFormatError(f"{what} has an npy header that cannot be read. Save it with np.save.") from error
+    if dtype.hasobject:
+        raise InputError(
+            f"{what} is an array of Python objects, stored as a pickle. focalcal never reads pickles, because they can "
+            "run any code. Save numbers, or strings with .astype(str)."
+        )
+    if dtype.fields is not None or dtype.subdtype is not None or not dtype.itemsize or any(each < 0 for each in shape):
+        raise InputError(
+            f"{what} must be a plain array of numbers or strings; got {shown(dtype)} of shape {shown(shape)}."
+        )
+    return dtype, tuple(int(each) for each in shape), fortran, len(begin) + len(length) + len(text)
+
+
+def npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    """The bytes before the values of an .npy in C order."""
+    stream = io.BytesIO()
+    described = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    npy_format.write_array_header_1_0(stream, described)
+    return stream.getvalue()
+
+
+def npy_bytes(values: Array) -> bytes:
+    """A whole .npy."""
+    values = np.ascontiguousarray(values)
+    return npy_header(values.dtype, values.shape) + values.tobytes()
+
+
+def open_npy(source: Source) -> StoredArray:
+    """The array of an .npy file."""
+    return stored_npy(source.name, "", source.open, source.size)
+
+
+def npy_files(sources: tuple[Source, ...], columns: Columns) -> ArrayFile:
+    """Scores in an .npy, and the labels in the next one or in the one that the caller names."""
+    scores = sources[0]
+    arrays: dict[str, StoredArray] = {npy_kind(scores, columns): open_npy(scores)}
+    if len(sources) > 1:
+        arrays["labels"] = open_npy(sources[1])
+    for part in ("labels", "weights", "split", "class_names"):
+        named = getattr(columns, part)
+        if named is not None:
+            arrays[part] = open_npy(_beside(scores, named))
+    return ArrayFile(scores.name, arrays)
+
+
+def npy_folder(sources: tuple[Source, ...]) -> ArrayFile:
+    """A directory whose .npy files are named as the keys of an .npz are."""
+    folder = sources[0].path.parent
+    return ArrayFile(str(folder), {source.path.stem: open_npy(source) for source in sources})
+
+
+def npy_kind(source: Source, columns: Columns) -> Kind:
+    """What the scores of an .npy are: as the caller says, or as its name does (`val_logits.npy`)."""
+    if columns.kind is not None:
+        return columns.kind
+    name = source.path.stem.lower()
+    found = [kind for kind in KINDS if kind in name.replace("log_probs", "" if kind == "probs" else "log_probs")]
+    if len(found) != 1:
+        raise InputError(
+            f"{source.name}: may hold logits, log_probs or probs, and its name does not say which. Say it with --kind."
+        )
+    return found[0]  # type: ignore[return-value]
+
+
+def _beside(scores: Source, named: str) -> Source:
+    if not named.endswith(".npy"):
+        raise InputError(f"{scores.name}: an .npy has no key {named}; name the .npy that holds it.")
+    path = Path(named)
+    return Source.of(path if path.exists() else scores.path.parent / named)

@@ -1,0 +1,151 @@
+"""The .npz format: an archive whose members are checked before one byte of them is unpacked, always in memory."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import IO, BinaryIO, TypeVar, cast
+
+from focalcal.errors import FileFormatError, InputError
+from focalcal.files.arrays import ArrayFile, StoredArray
+from focalcal.files.limits import DEFLATE_RATIO, require_no_bomb
+from focalcal.files.names import shown
+from focalcal.files.npy import stored_npy
+from focalcal.files.source import Source
+
+T = TypeVar("T")
+_ENCRYPTED = 0x1
+_CHUNK = 1 << 20
+
+
+class Archive:
+    """An open .npz: the members, and the arrays among them."""
+
+    def __init__(self, name: str, zipped: zipfile.ZipFile, size: int) -> None:
+        self.name, self.zipped = name, zipped
+        self.members = {_checked(name, member, size): member for member in zipped.infolist()}
+        # For numpy, a member `logits` is an array of that name too.
+        names = Counter(member.filename.removesuffix(".npy") for member in zipped.infolist())
+        twice, count = names.most_common(1)[0] if names else ("", 0)
+        if count > 1:
+            raise FileFormatError(
+                f"{name}: has two members {shown(twice)}.npy, so it is unclear which counts. Save it again."
+            )
+
+    def file(self) -> ArrayFile:
+        """The arrays, whose headers are read only when they are asked for."""
+        return ArrayFile(self.name, _Arrays(self))
+
+    def array(self, key: str) -> StoredArray:
+        """The array under a key."""
+        member = self.members[f"{key}.npy"]
+        return stored_npy(self.name, key, partial(self.open, member), member.file_size)
+
+    @contextmanager
+    def open(self, member: zipfile.ZipInfo) -> Iterator[BinaryIO]:
+        """The unpacked bytes of a member; at their end the checksum is compared."""
+        what = f"{self.name}: {shown(member.filename)}"
+        with _opened(what, lambda: self.zipped.open(member)) as stream:
+            try:
+                yield cast(BinaryIO, stream)
+            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                raise _damaged(what, error) from error
+
+    def chunks(self, member: zipfile.ZipInfo) -> Iterator[bytes]:
+        """The unpacked bytes of a member, a bounded number at a time."""
+        with self.open(member) as stream:
+            yield from chunks_of(stream)
+
+
+class _Arrays(Mapping[str, StoredArray]):
+    """Arrays by key; a header is read when its array is asked for, so that a broken one nobody needs does no harm."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._keys = [each.removesuffix(".npy") for each in archive.members if each.endswith(".npy")]
+
+    def __getitem__(self, key: str) -> StoredArray:
+        return self._archive.array(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+@contextmanager
+def open_npz(source: Source) -> Iterator[Archive]:
+    """An .npz whose members have been checked."""
+    with source.open() as file:
+        if file.read(2) != b"PK":
+            raise FileFormatError(f"{source.name}: is not an .npz archive. {source.hint()}Save it with np.savez.")
+        with _opened(f"{source.name}:", lambda: zipfile.ZipFile(file)) as zipped:
+            yield Archive(source.name, zipped, source.size)
+
+
+def _opened(what: str, open_it: Callable[[], T]) -> T:
+    try:
+        return open_it()
+    except Exception as error:  # whatever offsets and flags that lie make of the reader
+        raise _damaged(what, error) from error
+
+
+def _damaged(what: str, error: Exception) -> FileFormatError:
+    said = shown(error, longest=200) or "it ends too early"
+    return FileFormatError(f"{what} is damaged or cut ({said}). Write or copy it again.")
+
+
+def _checked(name: str, member: zipfile.ZipInfo, size: int) -> str:
+    """The name of a member that is safe to unpack in memory."""
+    said = member.filename
+    what = f"{name}: {shown(said)}"
+    # `orig_filename` is what the archive says; zipfile cuts it at a null byte.
+    if any(sign in member.orig_filename for sign in ("/", "\\", "\0", "..")) or not said:
+        raise FileFormatError(
+            f"{name}: has a member named {shown(member.orig_filename)!r}, which could lead outside of the archive. "
+            "Save the arrays under plain names."
+        )
+    if member.flag_bits & _ENCRYPTED:
+        raise InputError(f"{what} is encrypted. Save it without a password.")
+    require_no_bomb(what, member.compress_size, member.file_size)
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InputError(f"{what} is packed in a way that numpy does not read. Save it with np.savez.")
+    stored = member.compress_type == zipfile.ZIP_STORED
+    most = member.compress_size if stored else member.compress_size * DEFLATE_RATIO
+    if member.compress_size > size or member.file_size > most or (stored and member.file_size < most):
+        raise FileFormatError(f"{what} declares more bytes than the file has. Write or copy it again.")
+    return said
+
+
+def write_members(file: IO[bytes], members: Iterable[tuple[zipfile.ZipInfo, Iterable[bytes]]]) -> None:
+    """A new archive of members, each with its compression, streamed in."""
+    with zipfile.ZipFile(file, "w", allowZip64=True) as zipped:
+        for info, chunks in members:
+            with zipped.open(info, "w", force_zip64=True) as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+
+
+def new_member(key: str, compress_type: int) -> zipfile.ZipInfo:
+    """A member for an array, dated as numpy does, so that the same arrays give the same bytes."""
+    info = zipfile.ZipInfo(f"{key}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+    info.compress_type = compress_type
+    return info
+
+
+def copied_member(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
+    """A member like another one, for a new archive."""
+    new = zipfile.ZipInfo(info.filename, info.date_time)
+    new.compress_type, new.external_attr, new.comment = info.compress_type, info.external_attr, info.comment
+    return new
+
+
+def chunks_of(stream: IO[bytes]) -> Iterator[bytes]:
+    """The rest of a stream, a bounded number of bytes at a time."""
+    while chunk := stream.read(_CHUNK):
+        yield chunk

@@ -1,0 +1,156 @@
+"""Passes on a Ray cluster: every part of a stream is folded by a task, and the results are merged as a tree.
+
+    fc.evaluate(stream, engine="ray")
+
+A running cluster is used if this process is connected to one or `RAY_ADDRESS` says where it is; else Ray starts one on
+this machine. Tasks get the description of a part (a path, the piece of a dataset, a block in Ray's memory) and read it
+where they run; what travels are sums. A task whose worker is lost is run again by Ray: its result exists once, whoever
+made it, so nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from focalcal.errors import InputError, MissingExtraError
+from focalcal.files.parts import Part, RecordPart
+from focalcal.files.stream import PredictionStream, Reading, fold_batches
+from focalcal.predictions.stream import Batch, Fold, Merge, Stream
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+P = TypeVar("P")
+
+# Results that are merged by one task: a driver would get thousands of them at once.
+_TOGETHER = 8
+# How often Ray runs a task again whose worker was lost.
+_RETRIES = 5
+
+
+def ray() -> Any:
+    """Ray, started or connected, or the extra that brings it."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError("Passes on a cluster need Ray: pip install 'focalcal[ray]'.") from error
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
+    return ray
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a part: a value, None if it had no rows, or the reason why it cannot be read."""
+
+    value: Any = None
+    error: InputError | None = None
+
+
+class RayStream(Stream):
+    """A stream whose passes run on a Ray cluster."""
+
+    is_local = False
+
+    def __init__(self, stream: PredictionStream) -> None:
+        self._stream, self.name, self.memory = stream, stream.name, stream.memory
+
+    @classmethod
+    def of(cls, stream: PredictionStream) -> Self:
+        """The same stream, read on the cluster."""
+        return cls(stream)
+
+    def on(self, engine: str | None) -> Self:
+        """It stays where it is."""
+        return self
+
+    def reduce(self, fold: Fold[P], merge: Merge[P], *, by: str | None = None) -> P:
+        """One pass: a task a part, and tasks that merge neighbours, first within a shard and then all together."""
+        cluster, stream = ray(), self._stream
+        fold_part = cluster.remote(max_retries=_RETRIES)(_fold_part)
+        merge_some = cluster.remote(max_retries=_RETRIES)(_merge_some)
+        how, merging = cluster.put((stream.reading, fold, by)), cluster.put(merge)
+
+        def together(outcomes: list[Any]) -> Any:
+            """One outcome of many, in order."""
+            while len(outcomes) > 1:
+                outcomes = [
+                    merge_some.remote(merging, *outcomes[start : start + _TOGETHER])
+                    for start in range(0, len(outcomes), _TOGETHER)
+                ]
+            return outcomes[0]
+
+        parts = [part for part in stream.parts if part.name not in stream.skipped]
+        shards = {
+            name: together([fold_part.remote(part, how) for part in group])
+            for name, group in itertools.groupby(parts, key=lambda part: part.name)
+        }
+        for name, error in _bad_ones(cluster, shards):
+            stream.skip(name, error)
+            del shards[name]
+        whole = cluster.get(together(list(shards.values()))) if shards else Outcome()
+        if whole.value is None:
+            raise InputError(f"{self.name}: has no rows that count. Check the split and the files.")
+        value: P = whole.value
+        return value
+
+
+def _fold_part(part: Part, how: tuple[Reading, Fold[Any], str | None]) -> Outcome:
+    """The fold of the rows of a part. Runs in a task."""
+    import torch
+
+    torch.set_num_threads(1)  # a task has one core
+    reading, fold, by = how
+    read = _Watched(reading.batches(part, by))
+    try:
+        return Outcome(fold_batches(fold, read))
+    except InputError as error:
+        if read.failed:
+            return Outcome(error=error)
+        raise
+
+
+class _Watched(Iterator[Batch]):
+    """Batches, and whether reading them has failed: other errors are not the part's."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._batches, self.failed = batches, False
+
+    def __next__(self) -> Batch:
+        try:
+            return next(self._batches)
+        except InputError:
+            self.failed = True
+            raise
+
+
+def _merge_some(merge: Merge[Any], *outcomes: Outcome) -> Outcome:
+    """Outcomes together; a bad one makes them bad. Runs in a task."""
+    bad = next((each for each in outcomes if each.error is not None), None)
+    values = [each.value for each in outcomes if each.value is not None]
+    return bad or Outcome(functools.reduce(merge, values) if values else None)
+
+
+def _bad_ones(cluster: Any, shards: dict[str, Any]) -> list[tuple[str, InputError]]:
+    """The shards that cannot be read: only the errors travel."""
+    error_of = cluster.remote(max_retries=_RETRIES)(lambda outcome: outcome.error)
+    errors = cluster.get([error_of.remote(outcome) for outcome in shards.values()])
+    return [(name, error) for name, error in zip(shards, errors, strict=True) if error is not None]
+
+
+def ray_parts(dataset: Any) -> list[Part]:
+    """The parts of a Ray dataset: its blocks, which stay in Ray's memory until a task reads them."""
+    blocks = [reference for bundle in dataset.iter_internal_ref_bundles() for reference in bundle.block_refs]
+    return [RecordPart(f"block {place}", _Block(block), {}) for place, block in enumerate(blocks)]
+
+
+@dataclass(frozen=True)
+class _Block:
+    block: Any
+
+    def __call__(self) -> Iterable[Any]:
+        return [ray().get(self.block)]

@@ -1,0 +1,287 @@
+"""Predictions that do not fit in memory, or lie on other machines: read shard by shard, as often as a fit asks for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from focalcal.core.checks import require
+from focalcal.errors import InputError
+from focalcal.files.ahead import read_ahead, steady_memory
+from focalcal.files.check import checked, require_agreement
+from focalcal.files.find import find_shards
+from focalcal.files.parts import BatchesPart, FilePart, Part, dataset_parts
+from focalcal.files.table import Columns, Table
+from focalcal.predictions.arrays import Predictions
+from focalcal.predictions.stream import MEMORY, Batch, Fold, Merge, Stream
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+P = TypeVar("P")
+Source: TypeAlias = "str | Path | Sequence[str | Path] | Iterable[Any] | Callable[[], Iterable[Any]] | Any"
+OnBadShard: TypeAlias = Literal["raise", "skip"]
+Progress: TypeAlias = "Callable[[int, int, str], object]"
+
+_USUAL = Columns()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How every part is read, and what all have in common: a table without rows."""
+
+    columns: Columns
+    split: str | None
+    like: Table
+
+    def batches(self, part: Part, by: str | None) -> Iterator[Batch]:
+        """The rows of a part, checked; an error names the part."""
+        before = 0
+        for table in part.tables(self.columns, by):
+            if not table.num_rows:
+                continue
+            fine = chosen(checked(table, need_labels=True, before=before, keep_half=True), self.split)
+            before += table.num_rows
+            require_agreement(self.like, fine)
+            if fine.num_rows:
+                assert fine.labels is not None
+                rows = Predictions(
+                    fine.scores,
+                    fine.labels,
+                    kind=fine.kind,
+                    sample_weight=fine.weights,
+                    argument=part.name,
+                    may_be_empty=True,
+                )
+                yield Batch(part.name, rows, fine.groups, checked=True)
+
+
+def chosen(table: Table, split: str | None) -> Table:
+    """The rows of a split, if one is asked for."""
+    if split is None:
+        return table
+    if table.split is None:
+        raise InputError(f"{table.name}: has no split column, so that there is no split {split!r}. Leave split out.")
+    return table.take(table.split == split)
+
+
+class PredictionStream(Stream):
+    """Scores and labels in shards, read in bounded memory.
+
+    where `source` is
+
+    - files: a path, a directory (also with parts such as `split=val/`), a glob, an address such as
+      `s3://bucket/scores/*.parquet`, or several of these; .parquet, .arrow, .feather, .npz, .npy, .safetensors by rows,
+      .csv and .tsv a file at a time;
+    - a dataset of pyarrow (`pyarrow.dataset.dataset(...)`) or Hugging Face (`datasets`);
+    - batches: an iterable, or a function that opens one anew, of (logits, labels), (logits, labels, weights) or
+      mappings with named columns. Logits of tokens (batch, time, classes) with labels (batch, time) and perhaps a
+      `mask` become rows.
+
+    `columns` says under which names the parts are found, as for `read_predictions`; `split` keeps the rows of one.
+    `memory` is what may grow with the number of rows, in bytes. A shard that cannot be read, or does not belong to the
+    others, raises an error that names it; with `on_bad_shard="skip"` it is left out as a whole and listed in `skipped`.
+    `progress(rows, 0, shard)` is called after each batch.
+
+    >>> from focalcal import TemperatureScaling, evaluate
+    >>> batches = [([[2.0, 0.0], [2.0, 0.0]], [0, 0]), ([[2.0, 0.0]], [1])]
+    >>> stream = PredictionStream(batches)
+    >>> round(evaluate(stream).accuracy, 4), round(TemperatureScaling().fit(stream).temperature_, 4)
+    (0.6667, 2.8854)
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        columns: Columns = _USUAL,
+        *,
+        split: str | None = None,
+        memory: int = MEMORY,
+        on_bad_shard: OnBadShard = "raise",
+        progress: Progress | None = None,
+    ) -> None:
+        known = on_bad_shard in ("raise", "skip")
+        require(known, "on_bad_shard", "must be raise or skip", repr(on_bad_shard))
+        require(memory >= 0, "memory", "must be a number of bytes, not negative", memory)
+        self._stack = ExitStack()
+        self.parts, self.name = _parts(source, self._stack)
+        self.memory, self.on_bad_shard = memory, on_bad_shard
+        self.skipped: dict[str, str] = {}
+        self.columns, self._split, self._progress = columns, split, progress
+        self._reading: Reading | None = None
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are; reads the beginning of the first shard."""
+        return self.reading.like.num_classes
+
+    @property
+    def kind(self) -> str:
+        """What the scores are."""
+        return self.reading.like.kind
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes, where the files have some."""
+        return self.reading.like.class_names
+
+    @property
+    def reading(self) -> Reading:
+        """How parts are read; the first one that can be says what all have in common."""
+        while self._reading is None:
+            part = next((each for each in self.parts if each.name not in self.skipped), None)
+            if part is None:
+                raise InputError(f"{self.name}: no shard can be read. {self._reasons()}")
+            try:
+                first = part.first(self.columns)
+                if first is None:
+                    raise InputError(f"{part.name}: has no rows. Give a file that has some.")
+                like = checked(first, need_labels=True).take(np.zeros(0, dtype=np.int64))
+                self._reading = Reading(self.columns, self._split, like)
+            except InputError as error:
+                self.skip(part.name, error)
+        return self._reading
+
+    def _reasons(self) -> str:
+        return " ".join(itertools.islice(self.skipped.values(), 3))
+
+    def skip(self, name: str, error: InputError) -> None:
+        """Leave a bad shard out from now on, if that is allowed."""
+        if self.on_bad_shard == "raise":
+            raise error
+        self.skipped[name] = str(error)
+
+    def batches(self, *, by: str | None = None) -> Iterator[Batch]:
+        """All rows in order, read ahead; for loops of your own."""
+        reading = self.reading
+        with read_ahead(lambda: (batch for part in self._left() for batch in reading.batches(part, by))) as ahead:
+            yield from ahead
+
+    def _left(self) -> list[Part]:
+        return [part for part in self.parts if part.name not in self.skipped]
+
+    def reduce(self, fold: Fold[P], merge: Merge[P], *, by: str | None = None) -> P:
+        """One pass over all rows: `fold` of the batches of each part, merged in order."""
+        folded, reading = Folded[P](merge), self.reading
+        with steady_memory(), read_ahead(lambda: self._events(reading, by)) as events:
+            for part, group in itertools.groupby(events, key=lambda event: event[0]):
+                try:
+                    folded.add(part.name, fold_batches(fold, self._told(event for _, event in group)))
+                except BadShardError as bad:  # noqa: PERF203
+                    self.skip(part.name, bad.error)
+                    folded.drop(part.name)
+        return folded.result(self.name)
+
+    def _events(self, reading: Reading, by: str | None) -> Iterator[tuple[Part, Batch | InputError]]:
+        """The batches of all parts; instead of those that cannot be read, the reason."""
+        for part in self._left():
+            try:
+                for batch in reading.batches(part, by):
+                    yield part, batch
+            except InputError as error:  # noqa: PERF203
+                yield part, error
+
+    def _told(self, events: Iterator[Batch | InputError]) -> Iterator[Batch]:
+        """The batches, with progress; a part that is bad ends here."""
+        for event in events:
+            if isinstance(event, InputError):
+                raise BadShardError(event)
+            if self._progress is not None:
+                self._progress(event.predictions.num_rows, 0, event.name)
+            yield event
+
+    def on(self, engine: str | None) -> Self:
+        """The same rows, with passes that run elsewhere: `"ray"`; here for None."""
+        if engine in (None, "local"):
+            return self
+        require(engine == "ray", "engine", "must be local or ray", repr(engine))
+        from focalcal.files.ray import RayStream
+
+        return RayStream.of(self)  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Remove what standard input was copied to."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"PredictionStream({self.name!r}, {len(self.parts)} parts)"
+
+
+class BadShardError(Exception):
+    """A shard that cannot be read, on its way out of a fold."""
+
+    def __init__(self, error: InputError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def fold_batches(fold: Fold[P], batches: Iterator[Batch]) -> P | None:
+    """The fold of some batches; None if there is none."""
+    first = next(batches, None)
+    return None if first is None else fold(itertools.chain([first], batches))
+
+
+class Folded(Generic[P]):
+    """Partial results, merged shard by shard, so that a bad shard leaves nothing behind."""
+
+    def __init__(self, merge: Merge[P]) -> None:
+        self._merge = merge
+        self._whole: P | None = None
+        self._shard: tuple[str, P | None] | None = None
+
+    def add(self, name: str, value: P | None) -> None:
+        """Take in the result of a part of a shard."""
+        if self._shard is not None and self._shard[0] == name:
+            value = self._both(self._shard[1], value)
+        else:
+            self._settle()
+        self._shard = (name, value)
+
+    def drop(self, name: str) -> None:
+        """Forget what was taken in of a shard."""
+        if self._shard is not None and self._shard[0] == name:
+            self._shard = None
+
+    def result(self, name: str) -> P:
+        """Everything together."""
+        self._settle()
+        if self._whole is None:
+            raise InputError(f"{name}: has no rows that count. Check the split and the files.")
+        return self._whole
+
+    def _settle(self) -> None:
+        self._whole = self._whole if self._shard is None else self._both(self._whole, self._shard[1])
+        self._shard = None
+
+    def _both(self, one: P | None, other: P | None) -> P | None:
+        if one is None or other is None:
+            return other if one is None else one
+        return self._merge(one, other)
+
+
+def _parts(source: Source, stack: ExitStack) -> tuple[list[Part], str]:
+    """The parts that a source stands for, and what messages call it."""
+    if isinstance(source, (str, Path)):
+        return [FilePart(shard) for shard in find_shards(source, stack)], str(source)
+    known = dataset_parts(source)
+    if known is not None:
+        return known, "dataset"
+    if isinstance(source, Sequence) and source and all(isinstance(each, (str, Path)) for each in source):
+        more = "" if len(source) == 1 else f" and {len(source) - 1} more"
+        return [FilePart(shard) for shard in find_shards(source, stack)], f"{source[0]}{more}"
+    fine = callable(source) or isinstance(source, Iterable)
+    rule = "must be files, a dataset, or batches"
+    require(fine and not isinstance(source, (dict, bytes)), "source", rule, type(source).__name__)
+    return [BatchesPart(source)], BatchesPart.name

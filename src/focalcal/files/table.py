@@ -1,0 +1,98 @@
+"""Predictions as they lie in files: scores, and beside them labels, weights, a split and names of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from focalcal.core.checks import require
+from focalcal.core.ranking import Array
+from focalcal.predictions.arrays import KINDS, Kind
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names under which a file holds its parts; None takes the usual ones.
+
+    Usual are `logits`, `log_probs` or `probs`, whose name says the `kind`; `labels`; and where they are there,
+    `weights`, `split` and `class_names`. Scores of another name need `kind`.
+
+    >>> Columns(scores="score_", kind="logits").kind  # score_0, score_1, ... are logits; all else has its usual name
+    'logits'
+    """
+
+    scores: str | None = None
+    labels: str | None = None
+    weights: str | None = None
+    split: str | None = None
+    class_names: str | None = None
+    kind: Kind | None = None
+
+    def __post_init__(self) -> None:
+        known = self.kind is None or self.kind in KINDS
+        require(known, "kind", f"must be one of {', '.join(KINDS)}", repr(self.kind))
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Predictions in memory: scores (N, K), or (N,) of the positive class, and what else the file had.
+
+    `history` holds the record of an AdaFocal run, fields (updates, bins) by the names of `AdaFocalLoss.history`, stored
+    in a file as `history_gamma`, `history_count` and so on. `name` says where the rows came from, and `groups` has the
+    column that they are grouped by, if that was asked for.
+
+    >>> table = Table("mine", np.array([[2.0, 0.0], [0.0, 1.0]]), "logits", labels=np.array([0, 1]))
+    >>> table.num_rows, table.num_classes
+    (2, 2)
+    """
+
+    name: str
+    scores: Array
+    kind: Kind
+    labels: Array | None = None
+    weights: Array | None = None
+    split: Array | None = None
+    class_names: tuple[str, ...] | None = None
+    groups: Array | None = None
+    history: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.scores)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are; scores (N,) have two."""
+        return 2 if self.scores.ndim == 1 else int(self.scores.shape[1])
+
+    def splits(self) -> dict[str, int]:
+        """The names of the splits and their numbers of rows, in order of appearance.
+
+        >>> Table("t", np.zeros((3, 2)), "logits", split=np.array(["val", "test", "test"])).splits()
+        {'val': 1, 'test': 2}
+        """
+        if self.split is None:
+            return {}
+        names, first, count = np.unique(self.split, return_index=True, return_counts=True)
+        return {str(names[i]): int(count[i]) for i in np.argsort(first)}
+
+    def take(self, rows: Array) -> Table:
+        """Some of the rows: a mask, or their numbers."""
+
+        def some(column: Array | None) -> Array | None:
+            return None if column is None else column[rows]
+
+        parts: dict[str, Any] = {name: some(getattr(self, name)) for name in ("labels", "weights", "split", "groups")}
+        return replace(self, scores=self.scores[rows], **parts)
+
+    def of_split(self, name: str) -> Table:
+        """The rows of one split."""
+        there = self.splits()
+        said = ", ".join(f"{each} ({count:,} rows)" for each, count in there.items()) or "no split column"
+        require(name in there, self.name, f"has no rows of split {name!r}", said, "Name one of those, or none.")
+        assert self.split is not None
+        return self.take(self.split == name)

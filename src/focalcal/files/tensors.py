@@ -1,0 +1,139 @@
+"""The .safetensors format: a length, a JSON header that says where each tensor lies, and the bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from focalcal.errors import FileFormatError
+from focalcal.files.arrays import ArrayFile, StoredArray, require_possible
+from focalcal.files.names import is_text, shown
+from focalcal.files.source import Source
+
+DTYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+TAGS = {np.dtype(code).newbyteorder("="): tag for tag, code in DTYPES.items() if tag != "BF16"}
+METADATA = "__metadata__"
+# The limit of the safetensors library itself.
+_LONGEST_HEADER = 100_000_000
+
+
+def open_tensors(source: Source) -> tuple[ArrayFile, dict[str, Any]]:
+    """The tensors of a file whose header agrees with its size, and what the header says of each."""
+    with source.open() as file:
+        header, start = _header(source, file)
+    metadata = header.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(each, str) for each in metadata.values()):
+        raise _broken(source, "its metadata are not strings")
+    _require_no_gaps(source, header, start)
+    arrays = {key: _stored(source, key, said, start) for key, said in header.items()}
+    return ArrayFile(source.name, arrays, metadata), header
+
+
+def tensors_header(tensors: Mapping[str, tuple[str, tuple[int, ...], int]], metadata: Mapping[str, str]) -> bytes:
+    """The bytes before the values of tensors, each given by its dtype, shape and number of bytes, in this order."""
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    end = 0
+    for key, (tag, shape, num_bytes) in tensors.items():
+        header[key] = {"dtype": tag, "shape": list(shape), "data_offsets": [end, end + num_bytes]}
+        end += num_bytes
+    text = json.dumps(header, ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the values begin at a multiple of 8, as the format asks
+    return len(text).to_bytes(8, "little") + text
+
+
+def tag_of(dtype: np.dtype) -> str:
+    """What safetensors calls a dtype.
+
+    >>> tag_of(np.dtype(np.float32))
+    'F32'
+    """
+    return TAGS[dtype.newbyteorder("=")]
+
+
+def _header(source: Source, file: BinaryIO) -> tuple[dict[str, Any], int]:
+    begin = file.read(8)
+    length = int.from_bytes(begin, "little")
+    if len(begin) < 8 or length > min(_LONGEST_HEADER, source.size - 8):
+        raise FileFormatError(
+            f"{source.name}: is not a complete safetensors file. {source.hint()}Write or copy it again."
+        )
+    try:
+        header = json.loads(file.read(length).decode(), object_pairs_hook=_without_twins)
+    except (ValueError, RecursionError) as error:
+        raise _broken(source, f"its header is not JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise _broken(source, "its header is not a JSON object")
+    if not all(map(is_text, header)):
+        raise _broken(source, "a name in its header is not text")
+    return header, 8 + length
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a name is there twice")
+    return dict(pairs)
+
+
+def _stored(source: Source, key: str, said: Any, start: int) -> StoredArray:
+    begin, end = said["data_offsets"]
+    values, what = partial(_at, source, start + begin), f"{source.name}: {shown(key)}"
+    if said["dtype"] not in DTYPES:  # such as 8-bit floats: not for scores, but they may lie beside them
+        return StoredArray(what, np.dtype("V1"), (end - begin,), values)
+    dtype, shape = np.dtype(DTYPES[said["dtype"]]), tuple(said["shape"])
+    if math.prod(shape) * dtype.itemsize != end - begin:
+        raise _broken(source, f"{shown(key)} declares shape {shown(shape)} in {end - begin:,} bytes")
+    require_possible(what, dtype, shape)
+    return StoredArray(what, dtype, shape, values, bfloat16=said["dtype"] == "BF16")
+
+
+@contextmanager
+def _at(source: Source, start: int) -> Iterator[BinaryIO]:
+    with source.open() as file:
+        file.seek(start)
+        yield file
+
+
+def _require_no_gaps(source: Source, header: dict[str, Any], start: int) -> None:
+    """Tensors must lie one after the other and fill the file; what does not was cut, or hides something."""
+    end = 0
+    try:
+        for key in sorted(header, key=lambda each: tuple(header[each]["data_offsets"])):
+            said = header[key]
+            begin, after = said["data_offsets"]
+            sizes = [begin, after, *said["shape"]]
+            if not isinstance(said["dtype"], str) or not all(type(each) is int and each >= 0 for each in sizes):
+                raise ValueError
+            if begin != end or after < begin:
+                raise _broken(source, f"{shown(key)} does not begin where the tensor before it ends")
+            end = after
+    except (TypeError, KeyError, ValueError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise _broken(source, "its header does not say dtype, shape and place of each tensor") from error
+    if start + end != source.size:
+        said = shown(f"{end:,}")
+        raise _broken(source, f"its header speaks of {said} bytes, and {source.size - start:,} are there")
+
+
+def _broken(source: Source, what: str) -> FileFormatError:
+    return FileFormatError(f"{source.name}: is a damaged safetensors file: {what}. Write or copy it again.")

@@ -1,0 +1,261 @@
+"""Comma- or tab-separated text with a header line, read and rewritten in blocks of lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+
+from focalcal.core.ranking import Array
+from focalcal.errors import FileFormatError, InputError
+from focalcal.files.check import check_scores
+from focalcal.files.limits import require_memory, require_short, rows_per_batch
+from focalcal.files.names import ScoreColumns, find_group, find_part, find_score_columns, listed, require_once, shown
+from focalcal.files.source import Source, format_by_bytes
+from focalcal.files.table import Columns, Table
+from focalcal.predictions.arrays import Kind
+
+if TYPE_CHECKING:
+    from _csv import Reader
+
+_BOM = b"\xef\xbb\xbf"
+# Enough for the header line of ten thousand classes.
+_SAMPLE = 1 << 20
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
+_NUMBER = re.compile(r"\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf(?:inity)?)\s*", re.I | re.A)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows: their fields, and the line that each ends on."""
+
+    rows: list[list[str]]
+    lines: list[int]
+
+    def column(self, place: int) -> list[str]:
+        """The fields of one column."""
+        return [row[place] for row in self.rows]
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """An open text file: its header, how it is written, and which of its columns are scores."""
+
+    name: str
+    header: list[str]
+    delimiter: str
+    newline: str
+    bom: bool
+    scores: ScoreColumns
+    reader: Reader
+
+    @property
+    def places(self) -> list[int]:
+        """The places of the score columns."""
+        place = {name: k for k, name in enumerate(self.header)}
+        return [place[name] for name in self.scores.names]
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows, a bounded number at a time; empty lines are left out."""
+        size, width = rows_per_batch(len(self.header)), len(self.header)
+        block, is_empty = Block([], []), True
+        for row in self.reader:
+            if len(row) != width and row:
+                raise FileFormatError(
+                    f"{self.name}: line {self.reader.line_num} has {len(row)} fields and the header {width}. "
+                    "Give every line as many, and quote fields that hold the delimiter."
+                )
+            if row:
+                block.rows.append(row)
+                block.lines.append(self.reader.line_num)
+                is_empty = False
+            if len(block.rows) == size:
+                yield block
+                block = Block([], [])
+        if block.rows:
+            yield block
+        elif is_empty:
+            raise InputError(f"{self.name}: has a header line but no rows. Give a file that has some.")
+
+    def read_scores(self, block: Block) -> Array:
+        """The scores of a block, checked: (n, K), or (n,) if they stand in one column."""
+        values = self.read_numbers(block, self.places)
+
+        def where(row: int) -> str:
+            return f"line {block.lines[row]}"
+
+        return check_scores(self.name, values[:, 0] if self.scores.single else values, self.scores.kind, where)
+
+    def read_numbers(self, block: Block, places: Sequence[int]) -> Array:
+        """Some columns of a block as numbers (n, columns)."""
+        pick = itemgetter(*places)
+        fields = block.column(places[0]) if len(places) == 1 else list(chain.from_iterable(map(pick, block.rows)))
+        text = "".join(fields)
+        try:
+            # Python reads 1_0 as 10, and the digits of all scripts; no program writes scores like that.
+            if "_" in text or not text.isascii():
+                raise ValueError
+            values = np.fromiter(map(float, fields), np.float64, len(fields))
+        except ValueError as error:
+            raise self._not_a_number(block, places) from error
+        return values.reshape(len(block.rows), len(places))
+
+    def _not_a_number(self, block: Block, places: Sequence[int]) -> InputError:
+        line, place, field = next(
+            (line, place, row[place])
+            for row, line in zip(block.rows, block.lines, strict=True)
+            for place in places
+            if not _NUMBER.fullmatch(row[place])
+        )
+        what = f"{listed([field])!r} is not a number" if field.strip() else "is empty"
+        return InputError(
+            f"{self.name}: line {line}, column {listed([self.header[place]])}: {what}. "
+            "Write a number such as 0.25 or -1.5e-3, or drop the line."
+        )
+
+
+@contextmanager
+def open_text(source: Source, columns: Columns) -> Iterator[TextFile]:
+    """A text file whose header has been read."""
+    with source.open() as file:
+        begin = file.read(_SAMPLE)
+        _require_text(source, begin)
+        file.seek(0)
+        stream = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        reader = None
+        try:
+            delimiter = _delimiter(source, begin)
+            reader = csv.reader(stream, delimiter=delimiter, strict=True)
+            header = [name.lstrip() for name in next(reader, [])]
+            _require_header(source, header)
+            newline = "\r\n" if b"\r\n" in begin else "\n"
+            scores = find_score_columns(source.name, header, columns)
+            yield TextFile(source.name, header, delimiter, newline, begin.startswith(_BOM), scores, reader)
+        except UnicodeDecodeError as error:
+            raise FileFormatError(
+                f"{source.name}: line {_undecodable_line(source)} is not UTF-8 text. Save the file as UTF-8."
+            ) from error
+        except csv.Error as error:
+            line = 1 if reader is None else reader.line_num
+            said = shown(error)
+            raise FileFormatError(f"{source.name}: line {line} cannot be read: {said}. Check its quotes.") from error
+        finally:
+            stream.detach()
+
+
+def _require_text(source: Source, begin: bytes) -> None:
+    if not begin.strip(_BOM + b" \r\n\t"):
+        raise FileFormatError(f"{source.name}: is empty. Give a file with a header line and rows.")
+    found = format_by_bytes(begin)
+    if found is not None:
+        raise FileFormatError(f"{source.name}: is not text; it looks like {found}. Give it the suffix .{found}.")
+    if b"\0" in begin and begin[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        raise FileFormatError(f"{source.name}: is not text: it holds null bytes. Save it as UTF-8 text.")
+
+
+def _delimiter(source: Source, begin: bytes) -> str:
+    """What separates the names of the header: a tab in a .tsv, else what gives the most of them."""
+    if source.path.suffix.lower() == ".tsv":
+        return "\t"
+    text = begin.decode("utf-8-sig", errors="ignore")
+    return max(",\t;", key=lambda sign: _num_fields(text, sign))
+
+
+def _num_fields(text: str, delimiter: str) -> int:
+    try:
+        return len(next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)))
+    except (csv.Error, StopIteration):
+        return 0
+
+
+def _require_header(source: Source, header: list[str]) -> None:
+    if header and all(_NUMBER.fullmatch(name) for name in header):
+        raise FileFormatError(
+            f"{source.name}: has no header line: line 1 holds only numbers. "
+            "Begin with one such as label,logit_0,logit_1."
+        )
+    require_once(source.name, header)
+
+
+def _undecodable_line(source: Source) -> int:
+    with source.open() as file:
+        return next((k for k, line in enumerate(file, 1) if "\ufffd" in line.decode(errors="replace")), 1)
+
+
+def read_text(source: Source, columns: Columns, by: str | None = None) -> Table:
+    """Everything that a text file says; its scores are checked on the way, since lines are known only here."""
+    with open_text(source, columns) as file:
+        keys = {part: find_part(source.name, part, file.header, getattr(columns, part)) for part in _PARTS}
+        keys["groups"] = find_group(source.name, file.header, by)
+        places = {part: file.header.index(key) for part, key in keys.items() if key is not None}
+        scores, lines, weights = list[Array](), list[int](), list[Array]()
+        fields: dict[str, list[Array]] = {"labels": [], "split": [], "groups": []}
+        for block in file.blocks():
+            scores.append(file.read_scores(block))
+            require_memory(f"{source.name}:", len(scores) * scores[0].nbytes)
+            lines.extend(block.lines)
+            for part in fields.keys() & places.keys():
+                column = block.column(places[part])
+                require_short(f"{source.name}: {part}", column)
+                fields[part].append(np.array(column, dtype=str))
+            if "weights" in places:
+                weights.append(file.read_numbers(block, [places["weights"]])[:, 0])
+        labels = np.concatenate(fields["labels"]) if fields["labels"] else None
+        return Table(
+            name=source.name,
+            scores=np.concatenate(scores),
+            kind=file.scores.kind,
+            labels=None if labels is None else _labels(source.name, labels, file.scores, lines),
+            weights=np.concatenate(weights) if weights else None,
+            split=np.concatenate(fields["split"]) if fields["split"] else None,
+            class_names=file.scores.class_names,
+            groups=np.concatenate(fields["groups"]) if fields["groups"] else None,
+        )
+
+
+_PARTS = ("labels", "weights", "split")
+
+
+def _labels(name: str, labels: Array, scores: ScoreColumns, lines: list[int]) -> Array:
+    """Class numbers of labels in text, which are numbers, or names as the score columns have them."""
+    names, num_classes = scores.class_names or (), 2 if scores.single else len(scores.names)
+    if not set(np.unique(labels).tolist()) <= set(names):
+        labels = np.char.strip(labels)
+    values, inverse = np.unique(labels, return_inverse=True)
+    # Of columns that are numbered, though not from 0, a label is the number and never the place.
+    are_names = not set(names).isdisjoint(values.tolist()) or (names and all(map(_WHOLE.fullmatch, names)))
+    known = names if are_names else [str(k) for k in range(num_classes)]
+    number = {each: k for k, each in enumerate(known)}
+    for wrong in (each for each in values.tolist() if each not in number):
+        line = lines[int((labels == wrong).argmax())]
+        what = f"is {listed([wrong])!r}" if wrong else "is empty"
+        rule = f"one of the classes {listed(names)}" if names else f"a class number from 0 to {num_classes - 1}"
+        raise InputError(f"{name}: line {line}: the label {what}; it must be {rule}. Correct it, or drop the line.")
+    return np.array([number[each] for each in values.tolist()], dtype=np.int64)[inverse]
+
+
+def rewrite_text(file: TextFile, out: IO[bytes], to: Kind, calibrated: Callable[[Array], Array]) -> None:
+    """The file with its scores run through `calibrated`, block by block, and all other fields as they are."""
+    new = dict(zip(file.scores.names, file.scores.renamed(to), strict=True))
+    header, places = [new.get(name, name) for name in file.header], file.places
+    stream = io.TextIOWrapper(out, encoding="utf-8-sig" if file.bom else "utf-8", newline="")
+    try:
+        writer = csv.writer(stream, delimiter=file.delimiter, lineterminator=file.newline)
+        writer.writerow(header)
+        for block in file.blocks():
+            scores = calibrated(file.read_scores(block))
+            for row, values in zip(block.rows, scores.reshape(len(scores), -1).tolist(), strict=True):
+                for place, value in zip(places, values, strict=True):
+                    row[place] = value
+            writer.writerows(block.rows)
+        stream.flush()
+    finally:
+        stream.detach()

@@ -1,0 +1,125 @@
+"""Lists of the most likely classes in Parquet and Arrow files, as inference servers export them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from focalcal.core.ranking import Array
+from focalcal.errors import InputError
+from focalcal.files.ahead import read_ahead
+from focalcal.files.arrow import ArrowRows, pyarrow, told_as_damage
+from focalcal.files.find import Shard, find_shards
+from focalcal.files.limits import rows_per_batch
+from focalcal.files.names import ScoreColumns, find_group
+from focalcal.files.read import Paths
+from focalcal.metrics.truncated import TopK
+
+# The longest lists that are expected when rows are taken together; longer ones only make larger batches.
+_EXPECTED = 32
+
+
+@dataclass(frozen=True)
+class TopKStream:
+    """Lists in shards, opened anew for every pass: an iterable of `TopK` batches.
+
+    where `paths` is a file, a directory or a glob of .parquet, .arrow or .feather, and `num_classes` the size of the
+    vocabulary. `classes` and `log_probs` name the columns of lists, whose lengths may differ from row to row; `labels`
+    that of the true tokens, `label_log_probs` that of their log-probabilities, if there is one (null where it is not
+    known), and `weights` that of row weights.
+
+    >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile
+    >>> from focalcal.metrics.truncated import evaluate_truncated
+    >>> rows = {"top_ids": [[7, 2], [3]], "top_log_probs": [[-0.1, -3.0], [-0.5]], "label": [7, 4]}
+    >>> with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+    ...     pq.write_table(pa.table(rows), file.name)
+    ...     found = evaluate_truncated(TopKStream(file.name, num_classes=50_257))
+    >>> found.num_rows, found.exact["accuracy"]
+    (2, 0.5)
+    """
+
+    paths: Paths
+    num_classes: int
+    classes: str = "top_ids"
+    log_probs: str = "top_log_probs"
+    labels: str = "label"
+    label_log_probs: str | None = None
+    weights: str | None = None
+
+    def __iter__(self) -> Iterator[TopK]:
+        with ExitStack() as stack:
+            shards = find_shards(self.paths, stack)
+            yield from stack.enter_context(
+                read_ahead(lambda: (lists for shard in shards for lists in self._read(shard)))
+            )
+
+    def _read(self, shard: Shard) -> Iterator[TopK]:
+        name = shard.name
+        optional = [each for each in (self.label_log_probs, self.weights) if each is not None]
+        wanted = [self.classes, self.log_probs, self.labels, *optional]
+        for batch in _record_batches(shard, wanted):
+            for column in wanted:
+                find_group(name, batch.schema.names, column)
+            yield self._lists(ArrowRows(name, ScoreColumns((self.log_probs,), "log_probs")), batch)
+
+    def _lists(self, rows: ArrowRows, batch: Any) -> TopK:
+        lists = rows.column(batch, self.classes), rows.column(batch, self.log_probs)
+        ids, values = (_padded(rows.name, column, fill) for column, fill in zip(lists, (0, -np.inf), strict=True))
+        if ids.shape != values.shape:
+            raise InputError(
+                f"{rows.name}: the lists of {self.classes} and {self.log_probs} differ in length. Give each class of a "
+                "row its log-probability."
+            )
+        try:
+            return TopK(
+                ids,
+                values,
+                rows.plain(batch, self.labels),
+                num_classes=self.num_classes,
+                label_log_probs=None if self.label_log_probs is None else _numbers(batch, self.label_log_probs),
+                sample_weight=None if self.weights is None else rows.plain(batch, self.weights),
+            )
+        except InputError as error:
+            raise InputError(f"{rows.name}: {error}") from error
+
+
+def _record_batches(shard: Shard, columns: list[str]) -> Iterator[Any]:
+    pa = pyarrow()
+    rows = rows_per_batch(_EXPECTED)
+    with told_as_damage(shard.name, "Arrow"):
+        if shard.format == "parquet":
+            with pa.parquet.ParquetFile(shard.source.for_arrow()) as file:
+                there = [column for column in columns if column in file.schema_arrow.names]
+                yield from file.iter_batches(rows, columns=there, use_threads=False)
+            return
+        if shard.format not in ("arrow", "feather"):
+            raise InputError(
+                f"{shard.name}: lists of the most likely classes are read from .parquet, .arrow and .feather."
+            )
+        with shard.source.open() as stream:
+            reader = pa.ipc.open_file(stream)
+            for place in range(reader.num_record_batches):
+                batch = reader.get_batch(place)
+                yield from (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+
+
+def _padded(name: str, column: Any, fill: float) -> Array:
+    """Lists as an array (n, k), shorter ones filled up at their end."""
+    types = pyarrow().types
+    if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
+        raise InputError(f"{name}: the most likely classes must be a column of lists; got {column.type}.")
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+    padded = np.full((len(column), int(lengths.max(initial=1))), fill, dtype=values.dtype)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = values
+    return padded
+
+
+def _numbers(batch: Any, name: str) -> Array:
+    """A column of numbers, NaN where it has nulls."""
+    column = batch.column(batch.schema.get_field_index(name))
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)

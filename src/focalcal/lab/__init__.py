@@ -1,1 +1,0 @@
-"""Training runs that show what the losses do."""

@@ -1,0 +1,1 @@
+"""Predictions as callers bring them: arrays, batches and streams, checked and read in chunks of rows."""

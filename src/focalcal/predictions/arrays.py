@@ -1,0 +1,242 @@
+"""Scores and labels as callers have them, checked, and read by chunks of rows."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.core.checks import (
+    SUM_TOLERANCE,
+    ArrayLike,
+    from_numpy,
+    require,
+    require_label_range,
+    to_float_tensor,
+)
+from focalcal.core.ranking import Array
+from focalcal.errors import InputError, InputWarning
+
+Kind = Literal["logits", "log_probs", "probs"]
+Target = Literal["top_label", "positive", "classwise"] | int
+KINDS = ("logits", "log_probs", "probs")
+
+# Scores that are taken together: small enough for the cache, large enough that calls cost nothing.
+CHUNK_VALUES = 1 << 19
+_CHUNK = {"cpu": CHUNK_VALUES}
+_CHUNK_ON_ACCELERATORS = 1 << 25
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of the input: scores (n, K), labels (n,) and weights (n,) or None."""
+
+    scores: Tensor
+    labels: Tensor
+    weight: Array | None
+
+
+class Predictions:
+    """Scores and labels as the caller gave them, checked; read by chunks of rows, so that no copy is ever whole.
+
+    >>> predictions = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+    >>> predictions.num_classes, len(list(predictions.chunks()))
+    (2, 1)
+    """
+
+    def __init__(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike | None,
+        *,
+        kind: Kind = "logits",
+        sample_weight: ArrayLike | None = None,
+        ignore_index: int | None = None,
+        argument: str = "scores",
+        may_be_empty: bool = False,
+    ) -> None:
+        require(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", repr(kind))
+        self.kind, self.ignore_index, self.argument, self._may_be_empty = kind, ignore_index, argument, may_be_empty
+        self._scores = scores if isinstance(scores, (Tensor, np.ndarray)) else to_float_tensor(scores, argument)
+        shape = tuple(self._scores.shape)
+        if isinstance(self._scores, Tensor):
+            floating = self._scores.is_floating_point()
+        else:
+            floating = np.issubdtype(self._scores.dtype, np.floating)
+        require(floating, argument, "must be floating point", self._scores.dtype)
+        # Half precision cannot do better than its own rounding, also after it was widened.
+        given = self._scores.dtype
+        epsilon = torch.finfo(given).eps if isinstance(given, torch.dtype) else float(np.finfo(given).eps)
+        self._tolerance = max(SUM_TOLERANCE, 4 * epsilon)
+        require(len(shape) >= 1, argument, "must have shape (N, K), (N,) or (N, K, d1, ...)", "a single number")
+        empty = 0 in (shape[1:] if may_be_empty else shape)
+        require(not empty, argument, "must have at least one row", f"shape {shape}")
+        self.binary = len(shape) == 1
+        self.num_classes = 2 if self.binary else shape[1]
+        fix = "Binary scores of the positive class have shape (N,)."
+        require(self.num_classes >= 2, argument, "needs at least two classes", f"shape {shape}", fix)
+        place = shape[:1] if self.binary else shape[:1] + shape[2:]
+        self.num_rows = int(np.prod(place))
+        self._labels = None if labels is None else self._checked_labels(labels, place)
+        self._weight = None if sample_weight is None else checked_weight(sample_weight, place)
+        some = self._weight is None or may_be_empty or bool(self._weight.any())
+        require(some, "sample_weight", "must have a positive entry", "only zeros")
+
+    def _checked_labels(self, labels: ArrayLike, place: tuple[int, ...]) -> Tensor:
+        given = from_numpy(labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)
+        wrong = given.is_floating_point() or given.is_complex()
+        require(not wrong, "labels", "must be class numbers", given.dtype, "Convert with .long() or .astype(int).")
+        if given.dtype == torch.bool:
+            require(self.num_classes == 2, "labels", "must be class numbers", given.dtype)
+        require(tuple(given.shape) == place, "labels", f"must have shape {place}", tuple(given.shape))
+        given = given.to("cpu", torch.int64)
+        if given.numel() and (int(given.min()) < 0 or int(given.max()) >= self.num_classes):
+            require_label_range(given, self.num_classes, self.ignore_index)
+        return given
+
+    def chunks(self, *, check: bool = True) -> Iterator[Chunk]:
+        """The rows in order, flattened to (n, K), without ignored ones; checks every value on the way.
+
+        Who reads the rows again may leave out the checks.
+        """
+        elements = _CHUNK.get(
+            self._scores.device.type if isinstance(self._scores, Tensor) else "cpu", _CHUNK_ON_ACCELERATORS
+        )
+        per_row = 2 if self.binary else int(np.prod(self._scores.shape[1:]))
+        step, found = max(1, elements // per_row), False
+        for start in range(0, self._scores.shape[0], step):
+            part = slice(start, start + step)
+            scores = self._flat(to_float_tensor(self._scores[part], self.argument))
+            labels = None if self._labels is None else self._labels[part].reshape(-1)
+            weight = None if self._weight is None else self._weight[part].reshape(-1)
+            keep = self._kept(labels, weight)
+            if keep is not None:
+                scores, labels = scores[keep.to(scores.device)], None if labels is None else labels[keep]
+                weight = None if weight is None else weight[keep.numpy()]
+            if not len(scores):
+                continue
+            if check:
+                self._check(scores, start * (per_row // self.num_classes), keep)
+            if check and not found and self.kind == "logits":
+                self._warn_of_probabilities(scores)
+            found = True
+            yield Chunk(scores, scores.new_empty(0) if labels is None else labels.to(scores.device), weight)
+        rule = "must have a row that is not ignored and has a weight"
+        require(found or self._may_be_empty, "labels", rule, f"ignore_index={self.ignore_index} or weight 0 everywhere")
+
+    def take(self, rows: Array) -> Predictions:
+        """Some of the rows of scores (N, K) or (N,): a mask, or their numbers."""
+        place = torch.from_numpy(rows)
+        part = copy(self)
+        part._scores = self._scores[place if isinstance(self._scores, Tensor) else rows]
+        part._labels = None if self._labels is None else self._labels[place]
+        part._weight = None if self._weight is None else self._weight[rows]
+        part.num_rows = len(part._scores)
+        part._may_be_empty = True
+        return part
+
+    def _kept(self, labels: Tensor | None, weight: Array | None) -> Tensor | None:
+        """Which rows count: those that are not ignored and have a weight. None if that is all of them."""
+        keep = None
+        if self.ignore_index is not None and labels is not None:
+            keep = labels != self.ignore_index
+        if weight is not None and not weight.all():
+            some = torch.from_numpy(weight > 0)
+            keep = some if keep is None else keep & some
+        return keep
+
+    def _flat(self, scores: Tensor) -> Tensor:
+        """Rows (n, K) in float32 or float64 of scores of any shape."""
+        scores = scores.detach()
+        scores = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
+        if not self.binary:
+            # Row-major, because torch adds up the columns of other layouts in another order for larger batches.
+            return scores.contiguous() if scores.dim() == 2 else scores.movedim(1, -1).reshape(-1, self.num_classes)
+        if self.kind == "logits":
+            other = torch.zeros_like(scores)
+        elif self.kind == "probs":
+            other = 1 - scores
+        else:
+            other = torch.log(-torch.expm1(scores))
+        return torch.stack([other, scores], 1)
+
+    def _warn_of_probabilities(self, scores: Tensor) -> None:
+        """One warning when what came as logits looks like probabilities: taken at its word, but hardly meant."""
+        column = scores[:, 1:] if self.binary else scores
+        if float(column.min()) < 0 or float(column.max()) > 1:
+            return
+        if self.binary:
+            suspicious = len(column) >= 10 and bool((column != column[0]).any())
+        else:
+            suspicious = bool(((scores.sum(1) - 1).abs() < 1e-3).all()) and bool(((scores > 0) & (scores < 1)).any())
+        if suspicious:
+            warnings.warn(
+                f'{self.argument}: these values look like probabilities but are taken as logits; pass kind="probs".',
+                InputWarning,
+                stacklevel=6,
+            )
+
+    def _check(self, scores: Tensor, start: int, keep: Tensor | None) -> None:
+        """Refuse what no classifier can mean, naming the row."""
+
+        def row(bad: Tensor) -> int:
+            place = int(bad.nonzero()[0, 0])
+            return start + (place if keep is None else int(keep.nonzero()[place, 0]))
+
+        if not bool(torch.isfinite(scores.sum())):  # cheap; overflow and -inf are told apart below
+            bad = ~torch.isfinite(scores)
+            if self.kind == "log_probs":
+                bad = torch.isnan(scores) | (scores == float("inf"))  # the logarithm of 0 is welcome
+            if bad.any():
+                raise InputError(
+                    f"{self.argument}: every value must be finite; got {scores[bad][0].item()} in row "
+                    f"{row(bad.any(1))}. Find out which input made the model overflow, or drop those rows."
+                )
+        if self.kind == "logits":
+            return
+        probs = scores if self.kind == "probs" else scores.exp()
+        outside = ((probs < 0) | (probs > 1 + self._tolerance)).any(1)
+        if outside.any():
+            raise InputError(
+                f"{self.argument}: every probability must lie in [0, 1]; row {row(outside)} does not. "
+                'If these are logits, pass kind="logits".'
+            )
+        sums = probs.sum(1)
+        off = (sums - 1).abs() > self._tolerance
+        if off.any():
+            raise InputError(
+                f"{self.argument}: each row must sum to 1 within {self._tolerance:g}; row {row(off)} sums to "
+                f'{sums[off][0].item():.6g}. If these are logits, pass kind="logits".'
+            )
+
+
+def checked_weight(weight: ArrayLike, place: tuple[int, ...]) -> Array:
+    """Sample weights in float64, of the shape that labels have."""
+    given = weight.detach().cpu().numpy() if isinstance(weight, Tensor) else np.asarray(weight)
+    require(given.shape == place, "sample_weight", f"must have shape {place}", given.shape)
+    given = given.astype(np.float64)
+    require(bool(np.isfinite(given).all()), "sample_weight", "must be finite", "NaN or infinity")
+    if (given < 0).any():
+        raise InputError(
+            f"sample_weight: must not be negative; got {given.min():g} at index {int(given.reshape(-1).argmin())}."
+        )
+    return given
+
+
+def logits_of(scores: Tensor, kind: Kind) -> Tensor:
+    """Scores of any kind as finite logits: a probability of 0 becomes the smallest normal number of its precision.
+
+    >>> logits_of(torch.tensor([[0.5, 0.5]]), "probs")
+    tensor([[-0.6931, -0.6931]])
+    """
+    tiny = torch.finfo(scores.dtype).tiny
+    if kind == "probs":
+        return torch.log(scores.clamp(min=tiny))
+    return scores.clamp(min=math.log(tiny)) if kind == "log_probs" else scores

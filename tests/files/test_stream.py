@@ -1,0 +1,490 @@
+"""A stream gives what its rows give in memory, wherever they lie; a bad shard is named and leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import focalcal as fc
+from focalcal.errors import InputError
+from focalcal.files import Columns, PredictionStream, Table, rewrite_predictions, write_predictions
+from focalcal.files.ahead import read_ahead
+from focalcal.files.change import calibrated, share_of
+from focalcal.predictions.stream import Mapped
+
+pa = pytest.importorskip("pyarrow")
+from pyarrow import dataset as arrow_dataset  # noqa: E402
+from pyarrow import feather, parquet  # noqa: E402
+
+RNG = np.random.default_rng(0)
+LOGITS = (3 * RNG.normal(size=(1200, 6))).astype(np.float32)
+LABELS = (LOGITS / 1.7 + RNG.gumbel(size=LOGITS.shape)).argmax(1)
+WEIGHTS = RNG.random(1200)
+LANGUAGES = RNG.choice(["de", "en", "fr"], 1200)
+SPLITS = np.where(np.arange(1200) % 3 == 0, "val", "test")
+WHOLE = Table("whole", LOGITS, "logits", LABELS, WEIGHTS, SPLITS)
+PIECES = [slice(0, 500), slice(500, 501), slice(501, 1200)]
+FORMATS = ("parquet", "arrow", "feather", "npz", "safetensors", "csv", "tsv")
+
+
+def same_numbers(one, other, near=1e-12):
+    """Two evaluations agree in every number."""
+    first, second = one.to_dict(), other.to_dict()
+    for name, value in first.items():
+        if isinstance(value, float):
+            assert second[name] == pytest.approx(value, abs=near, rel=near), name
+    assert one.n == other.n
+    assert one.bins.count.tolist() == other.bins.count.tolist()
+
+
+def write(table, path):
+    """A table in any of the formats, those of Arrow with a column of languages."""
+    if path.suffix not in (".arrow", ".feather", ".parquet"):
+        write_predictions(table, path)
+        return
+    lists = pa.ListArray.from_arrays(np.arange(len(table.scores) + 1) * 6, pa.array(table.scores.reshape(-1)))
+    columns = {"logits": lists, "label": table.labels, "weight": table.weights, "split": table.split}
+    columns = {name: column for name, column in columns.items() if column is not None}
+    if table.groups is not None:
+        columns["language"] = table.groups
+    arrow = pa.table(columns)
+    if path.suffix == ".parquet":
+        parquet.write_table(arrow, path, row_group_size=100)
+    else:
+        feather.write_feather(arrow, path, compression="uncompressed", chunksize=64)
+
+
+@pytest.fixture(params=FORMATS)
+def shards(request, tmp_path):
+    """A folder with the rows in three shards of a format."""
+    for place, rows in enumerate(PIECES):
+        write(WHOLE.take(np.arange(1200)[rows]), tmp_path / f"part-{place}.{request.param}")
+    return tmp_path
+
+
+@pytest.fixture
+def parquets(tmp_path):
+    """Shards of Parquet with languages, without weights and splits."""
+    for place, rows in enumerate(PIECES):
+        table = Table("part", LOGITS[rows], "logits", LABELS[rows], groups=LANGUAGES[rows])
+        write(table, tmp_path / f"part-{place}.parquet")
+    return tmp_path
+
+
+# ------------------------------------------------------------------------------------------------------- the same rows
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "npz"])
+def test_logits_of_half_precision_give_what_they_give_as_float32(tmp_path, suffix):
+    half = Table("half", LOGITS.astype(np.float16), "logits", LABELS)
+    write(half, tmp_path / f"half.{suffix}")
+    stream, wide = PredictionStream(tmp_path / f"half.{suffix}"), half.scores.astype(np.float32)
+    same_numbers(fc.evaluate(stream), fc.evaluate(wide, LABELS))
+    temperature = fc.TemperatureScaling().fit(wide, LABELS).temperature_
+    assert fc.TemperatureScaling().fit(stream).temperature_ == pytest.approx(temperature, rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_score_that_is_not_finite_is_found_in_every_precision(tmp_path, dtype, value):
+    logits = np.full((1200, 6), np.finfo(dtype).max, dtype=dtype)  # their sum overflows, and all of them are fine
+    write(Table("part", logits, "logits", LABELS), tmp_path / "part.parquet")
+    logits[1150, 2] = value
+    assert fc.evaluate(PredictionStream(tmp_path / "part.parquet")).n == 1200
+    write(Table("part", logits, "logits", LABELS), tmp_path / "part.parquet")
+    with pytest.raises(
+        InputError, match=rf"part.parquet: every score must be finite; got {value} in row 1150, class 2"
+    ):
+        fc.evaluate(PredictionStream(tmp_path / "part.parquet"))
+
+
+def test_evaluate_of_shards_is_that_of_the_arrays(shards):
+    streamed = fc.evaluate(PredictionStream(shards))
+    same_numbers(
+        streamed, fc.evaluate(LOGITS, LABELS, sample_weight=WEIGHTS), near=1e-7 if list(shards.glob("*sv")) else 1e-12
+    )
+
+
+def test_a_fit_to_shards_is_that_to_the_arrays(shards):
+    streamed = fc.TemperatureScaling().fit(PredictionStream(shards, memory=0))
+    whole = fc.TemperatureScaling().fit(LOGITS, LABELS, sample_weight=WEIGHTS)
+    near = 1e-6 if list(shards.glob("*sv")) else 1e-9  # text is read in float64
+    assert streamed.temperature_ == pytest.approx(whole.temperature_, rel=near)
+    assert streamed.report_.passes == 3
+
+
+def test_a_split_is_a_stream_of_its_own(shards):
+    chosen = SPLITS == "val"
+    streamed = fc.evaluate(PredictionStream(shards, split="val"))
+    same_numbers(streamed, fc.evaluate(LOGITS[chosen], LABELS[chosen], sample_weight=WEIGHTS[chosen]), near=1e-7)
+    with pytest.raises(InputError, match="no rows that count"):
+        fc.evaluate(PredictionStream(shards, split="train"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fc.TemperatureScaling(),
+        lambda: fc.TemperatureScaling("ada_ece"),
+        lambda: fc.FocalTemperatureScaling("nll", "continuous"),
+        lambda: fc.FocalTemperatureScaling("ece", gammas=[0.5, 1.0], grid=[0.8, 1.2, 1.6, 2.0]),
+        lambda: fc.EnsembleTemperatureScaling(),
+        lambda: fc.VectorScaling(),
+        lambda: fc.MatrixScaling(),
+        lambda: fc.HistogramBinning(),
+        lambda: fc.SplineCalibration(),
+    ],
+    ids=["temperature", "ada_ece", "focal", "focal grid", "ensemble", "vector", "matrix", "histogram", "spline"],
+)
+@pytest.mark.parametrize("memory", [1 << 28, 32 * 1200])
+def test_every_fit_takes_a_stream(parquets, make, memory):
+    streamed = make().fit(PredictionStream(parquets, memory=memory))
+    whole = make().fit(LOGITS, LABELS)
+    sketched = isinstance(whole, fc.HistogramBinning) and memory < 1 << 28
+    apart = np.abs(streamed.predict_probs(LOGITS) - whole.predict_probs(LOGITS))
+    if sketched:  # a row at a cut may fall to its other side: one of eighty in its bin
+        assert apart.max() < 0.04
+        assert apart.mean() < 1e-3
+    else:
+        assert apart.max() < 1e-7
+    assert streamed.report_.after == pytest.approx(whole.report_.after, abs=1e-3 if sketched else 1e-9)
+    assert streamed.report_.passes == (1 if memory == 1 << 28 else streamed.report_.passes)
+    assert streamed.report_.num_rows == 1200
+
+
+def test_groups_are_measured_in_the_same_pass(parquets):
+    grouped = fc.evaluate(PredictionStream(parquets), by="language")
+    assert list(grouped) == ["de", "en", "fr"]
+    for name, evaluation in grouped.items():
+        same_numbers(evaluation, fc.evaluate(LOGITS[name == LANGUAGES], LABELS[name == LANGUAGES]))
+    same_numbers(grouped.overall, fc.evaluate(LOGITS, LABELS))
+    same_numbers(fc.evaluate(LOGITS, LABELS, by=LANGUAGES)["en"], grouped["en"])
+    assert "language" in str(grouped).splitlines()[0]
+    assert str(grouped).splitlines()[-1].startswith("all")
+    with pytest.raises(InputError, match=r"part-0\.parquet: has no column city"):
+        fc.evaluate(PredictionStream(parquets), by="city")
+
+
+def test_numbers_of_groups_are_names(tmp_path):
+    np.savez(tmp_path / "a.npz", logits=LOGITS, labels=LABELS, device=np.arange(1200) % 2)
+    grouped = fc.evaluate(PredictionStream(tmp_path / "a.npz"), by="device")
+    assert list(grouped) == ["0", "1"]
+    assert grouped["1"].n == 600
+
+
+# ------------------------------------------------------------------------------------------------------------- sources
+
+
+def test_npy_pairs_and_folders_are_streams(tmp_path):
+    np.save(tmp_path / "logits.npy", LOGITS)
+    np.save(tmp_path / "labels.npy", LABELS)
+    whole = fc.evaluate(LOGITS, LABELS)
+    same_numbers(fc.evaluate(PredictionStream([tmp_path / "logits.npy", tmp_path / "labels.npy"])), whole)
+    same_numbers(fc.evaluate(PredictionStream(tmp_path)), whole)
+
+
+def test_folders_that_are_columns(tmp_path):
+    for language in ("de", "en", "fr"):
+        folder = tmp_path / "split=test" / f"language={language}"
+        folder.mkdir(parents=True)
+        rows = language == LANGUAGES
+        write(Table("part", LOGITS[rows], "logits", LABELS[rows]), folder / "part.parquet")
+    stream = PredictionStream(tmp_path, split="test")
+    grouped = fc.evaluate(stream, by="language")
+    same_numbers(grouped["fr"], fc.evaluate(LOGITS[LANGUAGES == "fr"], LABELS[LANGUAGES == "fr"]))
+    assert grouped.overall.n == 1200
+
+
+def test_addresses_of_other_file_systems(parquets):
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    for file in parquets.iterdir():
+        memory.pipe(f"/bucket/scores/{file.name}", file.read_bytes())
+    whole = fc.evaluate(LOGITS, LABELS)
+    for address in (
+        "memory://bucket/scores/*.parquet",
+        "memory://bucket/scores",
+        f"file://{parquets}/**/part-[012].parquet",
+    ):
+        same_numbers(fc.evaluate(PredictionStream(address)), whole)
+    one = PredictionStream("memory://bucket/scores/part-1.parquet")
+    assert fc.evaluate(one).n == 1
+    for address in ("memory://bucket/none/*.parquet", "memory://bucket/none", "nothing://bucket/a.parquet"):
+        with pytest.raises(InputError, match=address[:7]):
+            PredictionStream(address)
+
+
+def test_a_dataset_of_pyarrow(parquets):
+    dataset = arrow_dataset.dataset(parquets, format="parquet")
+    same_numbers(fc.evaluate(PredictionStream(dataset)), fc.evaluate(LOGITS, LABELS))
+    assert fc.evaluate(PredictionStream(dataset), by="language")["de"].n == (LANGUAGES == "de").sum()
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_dataset_of_hugging_face(streaming):
+    datasets = pytest.importorskip("datasets")
+    dataset = datasets.Dataset.from_dict({"logits": LOGITS.tolist(), "label": LABELS, "language": LANGUAGES})
+    dataset = dataset.to_iterable_dataset(num_shards=3) if streaming else dataset
+    stream = PredictionStream(dataset)
+    same_numbers(fc.evaluate(stream), fc.evaluate(LOGITS, LABELS), near=1e-6)
+    assert fc.evaluate(stream, by="language")["de"].n == (LANGUAGES == "de").sum()
+
+
+def batches(size=250):
+    return [(LOGITS[start : start + size], LABELS[start : start + size]) for start in range(0, 1200, size)]
+
+
+def test_batches_of_python():
+    whole = fc.evaluate(LOGITS, LABELS)
+    named = [{"logits": torch.tensor(x), "labels": torch.tensor(y), "language": ["en"] * len(y)} for x, y in batches()]
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(torch.tensor(LOGITS), torch.tensor(LABELS)), 100
+    )
+    for source in (batches(), batches, lambda: iter(batches()), named, loader, [Table("t", LOGITS, "logits", LABELS)]):
+        same_numbers(fc.evaluate(PredictionStream(source)), whole)
+    assert list(fc.evaluate(PredictionStream(named), by="language")) == ["en"]
+    weighted = [(LOGITS, LABELS, WEIGHTS)]
+    same_numbers(fc.evaluate(PredictionStream(weighted)), fc.evaluate(LOGITS, LABELS, sample_weight=WEIGHTS))
+
+
+def test_an_iterator_can_be_read_once():
+    stream = PredictionStream(iter(batches()))
+    assert stream.num_classes == 6
+    same_numbers(fc.evaluate(stream), fc.evaluate(LOGITS, LABELS))
+    with pytest.raises(InputError, match="cannot be read again"):
+        fc.evaluate(stream)
+    assert fc.TemperatureScaling().fit(PredictionStream(iter(batches()))).report_.passes == 1
+    with pytest.raises(InputError, match="cannot be read again"):
+        fc.TemperatureScaling().fit(PredictionStream(iter(batches()), memory=0))
+
+
+def test_probabilities_are_read_as_what_they_are():
+    probs = torch.softmax(torch.tensor(LOGITS), 1)
+    stream = PredictionStream([(probs, LABELS)], Columns(kind="probs"))
+    same_numbers(fc.evaluate(stream), fc.evaluate(probs, LABELS, kind="probs"))
+    assert stream.kind == "probs"
+
+
+def test_tokens_become_rows():
+    logits, labels = LOGITS.reshape(100, 12, 6), LABELS.reshape(100, 12).copy()
+    mask = np.arange(12) < RNG.integers(1, 13, size=(100, 1))
+    labels[:, 0] = -100
+    weights = RNG.random(100)
+    stream = PredictionStream([{"logits": logits, "labels": labels, "mask": mask, "weights": weights}])
+    counts = mask & (labels != -100)
+    spread = np.broadcast_to(weights[:, None], counts.shape)[counts]
+    same_numbers(fc.evaluate(stream), fc.evaluate(logits[counts], labels[counts], sample_weight=spread))
+    with pytest.raises(InputError, match="labels of scores"):
+        fc.evaluate(PredictionStream([(logits, labels[:, :5])]))
+    with pytest.raises(InputError, match="mask must have"):
+        fc.evaluate(PredictionStream([{"logits": logits, "labels": labels, "mask": mask[:, :5]}]))
+
+
+@pytest.mark.parametrize("source", [3, {"logits": LOGITS}, b"bytes", None])
+def test_what_is_no_source_is_refused(source):
+    with pytest.raises(InputError, match=r"^source"):
+        PredictionStream(source)
+
+
+@pytest.mark.parametrize("batch", [LOGITS, (LOGITS,), None, 5])
+def test_what_is_no_batch_is_refused(batch):
+    with pytest.raises(InputError, match=r"^batches"):
+        fc.evaluate(PredictionStream([batch]))
+
+
+# ---------------------------------------------------------------------------------------------------------- bad shards
+
+
+def broken(folder, how):
+    """A fourth shard that cannot be what the others are."""
+    path = folder / "part-9.parquet"
+    if how == "cut":
+        path.write_bytes((folder / "part-0.parquet").read_bytes()[:-900])
+    elif how == "page":
+        content = bytearray((folder / "part-0.parquet").read_bytes())
+        content[200:3000] = bytes(2800)
+        path.write_bytes(bytes(content))
+    elif how == "classes":
+        lists = pa.array(LOGITS[:50, :5].tolist())
+        parquet.write_table(pa.table({"logits": lists, "label": np.zeros(50, int), "language": ["en"] * 50}), path)
+    else:
+        wrong = np.where(np.arange(300) == 299, np.nan, 1.0).astype(np.float32)[:, None] * LOGITS[:300]
+        write(Table("part", wrong, "logits", LABELS[:300], groups=LANGUAGES[:300]), path)
+    return path
+
+
+@pytest.mark.parametrize("how", ["cut", "page", "classes", "nan"])
+def test_a_bad_shard_is_named_or_left_out_as_a_whole(parquets, how):
+    path = broken(parquets, how)
+    with pytest.raises(InputError, match=r"part-9\.parquet"):
+        fc.evaluate(PredictionStream(parquets))
+    stream = PredictionStream(parquets, on_bad_shard="skip")
+    same_numbers(fc.evaluate(stream), fc.evaluate(LOGITS, LABELS))
+    assert list(stream.skipped) == [str(path)]
+    assert "part-9.parquet" in stream.skipped[str(path)]
+    fitted = fc.TemperatureScaling().fit(PredictionStream(parquets, on_bad_shard="skip", memory=0))
+    assert fitted.temperature_ == pytest.approx(fc.TemperatureScaling().fit(LOGITS, LABELS).temperature_, rel=1e-9)
+
+
+def test_a_first_shard_that_is_bad_does_not_speak_for_the_others(parquets):
+    (parquets / "part-.parquet").write_bytes(b"PAR1 and nothing more")
+    stream = PredictionStream(parquets, on_bad_shard="skip")
+    assert stream.num_classes == 6
+    assert fc.evaluate(stream).n == 1200
+
+
+def test_if_all_are_bad_that_is_an_error(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="no shard can be read"):
+        fc.evaluate(PredictionStream(tmp_path, on_bad_shard="skip"))
+
+
+def test_changed_files_are_noticed_in_the_second_pass(parquets):
+    stream = PredictionStream(parquets, memory=0)
+    passes = []
+
+    class Changing(type(stream)):
+        def reduce(self, *args, **kwargs):
+            passes.append(1)
+            if len(passes) == 2:
+                write(Table("part", LOGITS[:500], "logits", LABELS[::-1][:500]), parquets / "part-0.parquet")
+            return super().reduce(*args, **kwargs)
+
+    stream.__class__ = Changing
+    with pytest.raises(InputError, match="the same data each time"):
+        fc.TemperatureScaling().fit(stream)
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+
+
+def test_beyond_its_memory_a_histogram_stands_for_the_confidences(parquets):
+    evaluation = fc.evaluate(PredictionStream(parquets, memory=32 * 1199))
+    whole = fc.evaluate(LOGITS, LABELS)
+    said = [warning for warning in evaluation.warnings if "histogram" in warning]
+    assert len(said) == 1
+    bound = float(said[0].split("within ")[1].split(" ")[0])
+    assert 0 < bound < 0.01
+    assert abs(evaluation.ada_ece - whole.ada_ece) <= bound * 1.05
+    for exact in ("nll", "ece", "accuracy", "classwise_ece", "mce"):
+        assert getattr(evaluation, exact) == pytest.approx(getattr(whole, exact), abs=1e-12)
+    assert fc.evaluate(PredictionStream(parquets, memory=32 * 1200)).warnings == whole.warnings
+
+
+def test_a_weighted_histogram_counts_rows_and_weights(shards):
+    evaluation = fc.evaluate(PredictionStream(shards, memory=0))
+    whole = fc.evaluate(LOGITS, LABELS, sample_weight=WEIGHTS)
+    assert evaluation.n == 1200
+    assert evaluation.ada_ece == pytest.approx(whole.ada_ece, abs=2e-3)
+    assert evaluation.ece == pytest.approx(whole.ece, abs=1e-7)
+
+
+def test_a_grid_beyond_memory_is_searched_where_a_sample_says(parquets):
+    whole = fc.TemperatureScaling("ada_ece").fit(LOGITS, LABELS)
+    streamed = fc.TemperatureScaling("ada_ece").fit(PredictionStream(parquets, memory=4 << 20))
+    assert streamed.temperature_ == whole.temperature_
+    little = fc.TemperatureScaling("ada_ece").fit(PredictionStream(parquets, memory=32 * 1000))
+    assert little.report_.after == pytest.approx(whole.report_.after, abs=5e-3)
+    assert little.report_.passes > 2
+
+
+def test_what_needs_every_row_says_so(parquets):
+    with pytest.raises(InputError, match="keeps a number of every row"):
+        fc.IsotonicCalibration().fit(PredictionStream(parquets, memory=32 * 1000))
+
+
+# ------------------------------------------------------------------------------------------------------------- changed
+
+
+def test_a_calibrated_stream_is_what_the_calibrator_makes(parquets):
+    calibrator = fc.TemperatureScaling().fit(LOGITS, LABELS)
+    streamed = fc.evaluate(calibrated(PredictionStream(parquets), calibrator), by="language")
+    log_probs = calibrator(torch.tensor(LOGITS))
+    same_numbers(streamed.overall, fc.evaluate(log_probs, LABELS, kind="log_probs"))
+    chosen = LANGUAGES == "en"
+    same_numbers(streamed["en"], fc.evaluate(log_probs[torch.from_numpy(chosen)], LABELS[chosen], kind="log_probs"))
+
+
+def test_a_share_and_the_rest_are_all_rows_and_always_the_same(parquets):
+    stream = PredictionStream(parquets)
+    some, rest = share_of(stream, 0.3, seed=1), share_of(stream, 0.3, seed=1, rest=True)
+    first, second = fc.evaluate(some), fc.evaluate(rest)
+    assert first.n + second.n == 1200
+    assert 250 < first.n < 470
+    same_numbers(fc.evaluate(share_of(PredictionStream(parquets), 0.3, seed=1)), first)
+    assert fc.evaluate(share_of(stream, 0.3, seed=2)).ece != first.ece
+    total = first.n * first.nll + second.n * second.nll
+    assert total == pytest.approx(1200 * fc.evaluate(LOGITS, LABELS).nll, rel=1e-12)
+    assert isinstance(some, Mapped)
+
+
+# ---------------------------------------------------------------------------------------------------- arguments, ahead
+
+
+def test_a_stream_brings_its_own_labels(parquets):
+    stream = PredictionStream(parquets)
+    with pytest.raises(InputError, match=r"^labels"):
+        fc.evaluate(stream, LABELS)
+    with pytest.raises(InputError, match=r"^labels"):
+        fc.TemperatureScaling().fit(stream, LABELS)
+    with pytest.raises(InputError, match=r"^labels"):
+        fc.TemperatureScaling().fit(LOGITS)
+    with pytest.raises(InputError, match=r"^engine"):
+        fc.evaluate(LOGITS, LABELS, engine="ray")
+    with pytest.raises(InputError, match=r"^engine"):
+        fc.evaluate(stream, engine="spark")
+    with pytest.raises(InputError, match=r"^by"):
+        fc.evaluate(stream, by=LANGUAGES)
+    with pytest.raises(InputError, match=r"^by"):
+        fc.evaluate(LOGITS, LABELS, by=LANGUAGES[:5])
+
+
+def test_progress_counts_all_rows(parquets):
+    told = []
+    fc.evaluate(PredictionStream(parquets, progress=lambda rows, total, name: told.append((rows, name))))
+    assert sum(rows for rows, _ in told) == 1200
+    assert {name.split("/")[-1] for _, name in told} == {"part-0.parquet", "part-1.parquet", "part-2.parquet"}
+
+
+def test_batches_can_be_looped_over(parquets):
+    read = [batch.predictions.num_rows for batch in PredictionStream(parquets).batches()]
+    assert sum(read) == 1200
+
+
+def test_the_reader_ends_with_its_context():
+    def endless():
+        while True:
+            yield 1
+
+    before = threading.active_count()
+    with read_ahead(endless) as pieces:
+        assert next(pieces) == 1
+    assert threading.active_count() == before
+
+
+def test_an_error_of_the_reader_comes_where_its_piece_was_due():
+    def failing():
+        yield 1
+        raise ConnectionError("gone")
+
+    with read_ahead(failing) as pieces:
+        assert next(pieces) == 1
+        with pytest.raises(ConnectionError, match="gone"):
+            next(pieces)
+
+
+def test_shards_in_any_place_of_a_table_keep_their_rows():
+    assert replace(WHOLE, groups=LANGUAGES).take(SPLITS == "val").groups.tolist() == LANGUAGES[SPLITS == "val"].tolist()
+
+
+def test_arrow_files_are_read_but_not_written(tmp_path):
+    write(WHOLE, tmp_path / "a.arrow")
+    with pytest.raises(InputError, match="not written"):
+        write_predictions(WHOLE, tmp_path / "b.feather")
+    for source in (tmp_path / "a.arrow", tmp_path):
+        with pytest.raises(InputError, match="not written"):
+            rewrite_predictions(source, tmp_path / "out.arrow", lambda scores, kind: scores)
