@@ -37,9 +37,9 @@ from focalcal_lab.monitor.tallies import gradient_edges
 from focalcal_lab.ood import roc_curve
 from focalcal_lab.problems import LinearProblem, linear_problem
 from focalcal_lab.results import RunResult
-from reproduction.evidence.dynamics import dynamics
-from reproduction.evidence.files import Evidence, RunEvidence, write_evidence
 from reproduction.figures.recorded import LINEAR
+from reproduction.result_files import Evidence, RunEvidence, write_evidence
+from reproduction.training_series import dynamics
 
 # The series of the training split, which result files have in part.
 TRAIN = ("error", "nll", "nll_correct", "nll_wrong", "entropy_correct", "entropy_wrong", "feature_norm")

@@ -9,12 +9,12 @@ from typing import Any
 
 from focalcal.errors import FocalCalError, InputError
 from focalcal_lab.papers import Check, checks, claims
-from reproduction.evidence.claims import charoenphakdee2021, ghosh2022, komisarenko2024, mukhoti2020  # noqa: F401
-from reproduction.evidence.claims.tools import ELSEWHERE, NOT, TRENDS, UNTESTED, Trend
-from reproduction.evidence.files import Evidence, file_name, recorded
+from reproduction.claims import charoenphakdee2021, ghosh2022, komisarenko2024, mukhoti2020  # noqa: F401
+from reproduction.claims.tools import ELSEWHERE, NOT, TRENDS, UNTESTED, Trend
 from reproduction.ledger.entry import Entry, Standing
 from reproduction.ledger.others import GPU, MEASURED, SET_UPS, SIMULATED, TOYS
 from reproduction.ledger.watch import Watch
+from reproduction.result_files import Evidence, file_name, recorded
 
 RESULTS = "reproduction/results/"
 CHECKS, VERDICTS = "lab/tests/claims/test_checks.py", "reproduction/tests/test_ledger.py"

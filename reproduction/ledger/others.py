@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from reproduction.evidence.claims.tools import Numbers, Outcome, Trend, counted, judged, paired
-from reproduction.evidence.pages.words import LITTLE, LITTLE_20, MORE, NETWORKS, NEWS, SST
+from reproduction.claims.tools import Numbers, Outcome, Trend, counted, judged, paired
+from reproduction.labels import LITTLE, LITTLE_20, MORE, NETWORKS, NEWS, SST
 
 
 class Recipe(NamedTuple):

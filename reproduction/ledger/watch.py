@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reproduction.evidence.claims.tools import Numbers
-from reproduction.evidence.files import Evidence, RunEvidence
-from reproduction.evidence.pages.words import MEASURES, PHASES
+from reproduction.claims.tools import Numbers
+from reproduction.labels import MEASURES, PHASES
+from reproduction.result_files import Evidence, RunEvidence
 
 
 @dataclass(frozen=True)

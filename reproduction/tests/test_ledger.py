@@ -14,8 +14,7 @@ import pytest
 
 from focalcal.errors import FocalCalError, InputError
 from focalcal_lab import papers
-from reproduction.evidence.claims.tools import UNTESTABLE, Numbers
-from reproduction.evidence.files import read_evidence, recorded
+from reproduction.claims.tools import UNTESTABLE, Numbers
 from reproduction.ledger import STANDINGS, build, decided_by, entry, ledger, others
 from reproduction.ledger.bias import SPREAD, SURE, ece_bias
 from reproduction.ledger.braille import bars, plot
@@ -24,6 +23,7 @@ from reproduction.ledger.page import escape, page
 from reproduction.ledger.views import views_of
 from reproduction.ledger.views.choose import FAMILIES
 from reproduction.ledger.watch import Watch
+from reproduction.result_files import read_evidence, recorded
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "claims.md"

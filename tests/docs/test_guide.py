@@ -15,7 +15,7 @@ from statistics import fmean
 
 import pytest
 
-from reproduction.evidence.files import Evidence, RunEvidence, recorded
+from reproduction.result_files import Evidence, RunEvidence, recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide.md"

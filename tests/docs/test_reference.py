@@ -23,7 +23,7 @@ PAPERS = ("mukhoti2020", "ghosh2022", "charoenphakdee2021", "komisarenko2024")
 INTERNAL = (
     "focalcal.calibrators.data",
     "focalcal_lab.papers.exact",
-    "reproduction.evidence",
+    "reproduction",
     "reproduction.ledger",
     *(f"reproduction.figures.{paper}" for paper in PAPERS),
 )

@@ -14,7 +14,7 @@ from focalcal_lab.catalog import catalog
 from focalcal_lab.data import newsgroups
 from focalcal_lab.data.splits import Split, divide
 from focalcal_lab.data.synthetic import one_dimensional
-from reproduction.evidence.files import recorded
+from reproduction.result_files import recorded
 
 
 def steps(name):

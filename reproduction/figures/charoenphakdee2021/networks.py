@@ -7,11 +7,11 @@ from statistics import fmean
 from typing import Any
 
 from focalcal import drawing as look
-from reproduction.evidence.files import Evidence, evidence_of
-from reproduction.evidence.pages.words import LITTLE, LITTLE_20, MORE, over_seeds, title_of
 from reproduction.figures.catalogue import figure
 from reproduction.figures.charoenphakdee2021.recorded import recorded
 from reproduction.figures.drawing import diagonal, panels
+from reproduction.labels import LITTLE, LITTLE_20, MORE, over_seeds, title_of
+from reproduction.result_files import Evidence, evidence_of
 
 GAMMAS = (0, 1, 2, 3)
 # The accuracy of fewer images than these says nothing.

@@ -8,13 +8,13 @@ from statistics import fmean
 from typing import Any
 
 from focalcal import drawing as figures
-from reproduction.evidence.files import Evidence, RunEvidence
-from reproduction.evidence.pages.dynamics.drawing import LOOKS, Line, Look, draw_panel
-from reproduction.evidence.pages.dynamics.gammas import gap
-from reproduction.evidence.pages.dynamics.records import bin_at, bin_series, bins
-from reproduction.evidence.pages.words import LITTLE, NEWS, TITLES, method_name
 from reproduction.figures.catalogue import figure
 from reproduction.figures.recorded import lab_results
+from reproduction.labels import LITTLE, NEWS, TITLES, method_name
+from reproduction.pages.dynamics.drawing import LOOKS, Line, Look, draw_panel
+from reproduction.pages.dynamics.gammas import gap
+from reproduction.pages.dynamics.records import bin_at, bin_series, bins
+from reproduction.result_files import Evidence, RunEvidence
 
 NUM_BINS = 15
 # A lower, a middle and an upper bin, as shares of all bins.

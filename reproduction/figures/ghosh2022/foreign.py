@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from focalcal import drawing as figures
-from reproduction.evidence.pages.dynamics.drawing import LOOKS
-from reproduction.evidence.pages.words import LITTLE, method_name
 from reproduction.figures.catalogue import figure
 from reproduction.figures.recorded import every_third_epoch, lab_results, run_of
+from reproduction.labels import LITTLE, method_name
+from reproduction.pages.dynamics.drawing import LOOKS
 
 _SETS = {"mnist": "(a) MNIST", "cifar10-noise": "(b) CIFAR-10 with noise", "cifar100": "(c) CIFAR-100"}
 _LOSSES = ("ce", "flsd-53", "adafocal")

@@ -10,12 +10,12 @@ import torch
 
 from focalcal import drawing as figures
 from focalcal.losses import CalFocalLoss, focal_loss
-from reproduction.evidence.files import Evidence
-from reproduction.evidence.pages.dynamics.drawing import Line, draw_panel, line_of
-from reproduction.evidence.pages.words import LITTLE
 from reproduction.figures.catalogue import figure
 from reproduction.figures.ghosh2022.bins import LITTLE_DIFFERS, LOSS_LOOKS, confidences
 from reproduction.figures.recorded import lab_results
+from reproduction.labels import LITTLE
+from reproduction.pages.dynamics.drawing import Line, draw_panel, line_of
+from reproduction.result_files import Evidence
 
 # The accuracy of the validation bin that CalFocal's loss is drawn for.
 ACCURACY = 0.8

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from focalcal import drawing as figures
-from reproduction.evidence.pages.dynamics.drawing import LOOKS, Look, by_loss, draw_panel, line_of
-from reproduction.evidence.pages.words import LITTLE, LITTLE_20, MORE, NEWS, TITLES, method_name
 from reproduction.figures.catalogue import figure
 from reproduction.figures.recorded import lab_results
+from reproduction.labels import LITTLE, LITTLE_20, MORE, NEWS, TITLES, method_name
+from reproduction.pages.dynamics.drawing import LOOKS, Look, by_loss, draw_panel, line_of
 
 _RECIPES = (LITTLE, LITTLE_20, MORE, NEWS)
 _LOSSES = ("ce", "flsd-53", "adafocal")

@@ -6,11 +6,11 @@ from statistics import fmean
 from typing import Any
 
 from focalcal import drawing as look
-from reproduction.evidence.files import Evidence, evidence_of
-from reproduction.evidence.pages.after_training.temperatures import Line, lines_of
-from reproduction.evidence.pages.words import LITTLE, MORE, title_of
 from reproduction.figures.catalogue import figure
 from reproduction.figures.drawing import MARKERS, STYLES, panels
+from reproduction.labels import LITTLE, MORE, title_of
+from reproduction.pages.after_training.temperatures import Line, lines_of
+from reproduction.result_files import Evidence, evidence_of
 
 # The training gammas of the paper, and where each is drawn alike in both panels.
 TRAINED = (1.0, 2.0, 3.0, 5.0, 7.0)

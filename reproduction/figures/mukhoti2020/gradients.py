@@ -8,14 +8,14 @@ import numpy as np
 
 from focalcal import drawing as figures
 from focalcal.core.focal import confidence_thresholds, gradient_ratio
-from reproduction.evidence.files import RunEvidence
-from reproduction.evidence.pages.dynamics.drawing import LOOKS, by_loss, draw_panel
-from reproduction.evidence.pages.dynamics.records import GAMMAS
-from reproduction.evidence.pages.words import LITTLE
 from reproduction.figures.catalogue import figure
 from reproduction.figures.mukhoti2020.exact import LOOKS as GAMMA_LOOKS
 from reproduction.figures.mukhoti2020.exact import gamma_name
 from reproduction.figures.recorded import epochs_trained, every_third_epoch, lab_results, run_of
+from reproduction.labels import LITTLE
+from reproduction.pages.dynamics.drawing import LOOKS, by_loss, draw_panel
+from reproduction.pages.dynamics.records import GAMMAS
+from reproduction.result_files import RunEvidence
 
 # Histograms are drawn after so many epochs.
 EPOCHS = (3, 15, 30)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from focalcal import drawing as figures
-from reproduction.evidence.pages.dynamics.drawing import Look, by_loss, draw_panel
-from reproduction.evidence.pages.dynamics.records import GAMMAS, drops
-from reproduction.evidence.pages.words import LITTLE
 from reproduction.figures.catalogue import figure
 from reproduction.figures.recorded import epochs_trained, every_epoch, lab_results, run_of
+from reproduction.labels import LITTLE
+from reproduction.pages.dynamics.drawing import Look, by_loss, draw_panel
+from reproduction.pages.dynamics.records import GAMMAS, drops
 
 # Epochs trained: early, in the middle, at the first drop of the learning rate, and at the end.
 EPOCHS = (2, 10, 20, 30)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from reproduction.evidence.pages import translation
 from reproduction.figures.catalogue import figure
 from reproduction.figures.recorded import lab_results
+from reproduction.pages import translation
 
 
 @figure(

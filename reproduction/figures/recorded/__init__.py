@@ -17,8 +17,8 @@ import torch
 
 from focalcal_lab.data.base import Rows
 from focalcal_lab.problems.linear import Limit, LinearProblem, LinearRun
-from reproduction.evidence.files import Evidence, RunEvidence, read_evidence
-from reproduction.evidence.files import recorded as results
+from reproduction.result_files import Evidence, RunEvidence, read_evidence
+from reproduction.result_files import recorded as results
 
 LINEAR = "linear.json"
 

@@ -8,13 +8,13 @@ from statistics import fmean
 
 from focalcal.errors import MissingExtraError
 from focalcal_lab.papers import published_results
-from reproduction.evidence.files import Evidence, recorded
-from reproduction.evidence.pages.words import method_name
+from reproduction.labels import method_name
 from reproduction.ledger.braille import bars
 from reproduction.ledger.build import decided_by
 from reproduction.ledger.entry import Entry
 from reproduction.ledger.views.view import View
 from reproduction.ledger.watch import Reading, Watch
+from reproduction.result_files import Evidence, recorded
 
 
 def readings(entry: Entry) -> list[View]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from focalcal_lab.catalog import catalog
-from reproduction.evidence.files import Evidence, RunEvidence
-from reproduction.evidence.measure import COMPARED
+from reproduction.measure import COMPARED
+from reproduction.result_files import Evidence, RunEvidence
 
 MEASURES = ("error", "nll", "brier", "ece_ew", "ece_em", "ece_debias", "ece_sweep_em", "s99_fraction")
 PHASES = ("pre", "post", "ts-nll", "ts-ada", "fts", "fts-line", "fts-nll", "ets", "spline")

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from focalcal_lab.papers import claims
-from reproduction.evidence.claims import findings
-from reproduction.evidence.claims.tools import ELSEWHERE, TRENDS, UNTESTABLE, Numbers, counted, judged
-from reproduction.evidence.pages.words import LITTLE, LITTLE_20, MORE, NEWS, SST, TRANSLATION
+from reproduction.claims import findings
+from reproduction.claims.tools import ELSEWHERE, TRENDS, UNTESTABLE, Numbers, counted, judged
+from reproduction.labels import LITTLE, LITTLE_20, MORE, NEWS, SST, TRANSLATION
 
 from .made import EPOCHS, evidence
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reproduction.evidence.files import Evidence, RunEvidence
-from reproduction.evidence.measure import COMPARED, PAIRED
-from reproduction.evidence.pages import after_training
-from reproduction.evidence.pages.after_training.differences import permutation_test, sign_test
-from reproduction.evidence.pages.words import LITTLE, MORE, NETWORKS, NEWS, PHASES, SST, TITLES
+from reproduction.labels import LITTLE, MORE, NETWORKS, NEWS, PHASES, SST, TITLES
+from reproduction.measure import COMPARED, PAIRED
+from reproduction.pages import after_training
+from reproduction.pages.after_training.differences import permutation_test, sign_test
+from reproduction.result_files import Evidence, RunEvidence
 
 MEASURES = ("error", *PAIRED)
 SIMPLE = ("pre", "post", "ts-nll", "ts-ada", "fts", "fts-line", "fts-nll", "ets", "spline")

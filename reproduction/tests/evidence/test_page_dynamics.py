@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reproduction.evidence.files import Evidence, RunEvidence
-from reproduction.evidence.pages import dynamics
-from reproduction.evidence.pages.words import LITTLE, LITTLE_20
+from reproduction.labels import LITTLE, LITTLE_20
+from reproduction.pages import dynamics
+from reproduction.result_files import Evidence, RunEvidence
 
 pytest.importorskip("matplotlib")
 EPOCHS = [2, 5, 8, 11]  # 3, 6, 9 and 12 epochs trained; the learning rate falls after 6

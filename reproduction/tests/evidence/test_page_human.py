@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reproduction.evidence.files import Evidence, RunEvidence
-from reproduction.evidence.pages import human
-from reproduction.evidence.pages.words import LITTLE, NETWORKS
+from reproduction.labels import LITTLE, NETWORKS
+from reproduction.pages import human
+from reproduction.result_files import Evidence, RunEvidence
 
 pytest.importorskip("matplotlib")
 KL = {"pre": 1.0, "ts-nll": 0.8, "fts": 0.9, "ets": 0.7, "spline": 1.1}

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from reproduction.evidence.files import Evidence, RunEvidence
-from reproduction.evidence.pages import images, losses
-from reproduction.evidence.pages.words import LITTLE, LITTLE_20, MORE, TITLES
+from reproduction.labels import LITTLE, LITTLE_20, MORE, TITLES
+from reproduction.pages import images, losses
+from reproduction.result_files import Evidence, RunEvidence
 
 MEASURES = ("error", "nll", "ece_ew", "ece_em", "ece_debias", "ece_sweep_em", "s99_fraction")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reproduction.evidence.files import Evidence, RunEvidence
-from reproduction.evidence.pages import out_of_distribution as ood
-from reproduction.evidence.pages.words import LITTLE, MORE
+from reproduction.labels import LITTLE, MORE
+from reproduction.pages import out_of_distribution as ood
+from reproduction.result_files import Evidence, RunEvidence
 
 pytest.importorskip("matplotlib")
 METHODS = ("ce", "fl-3", "flsd-53", "adafocal")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from reproduction.evidence.pages import start
-from reproduction.evidence.pages.words import LITTLE, MORE, SST
+from reproduction.labels import LITTLE, MORE, SST
+from reproduction.pages import start
 
 from .made import evidence
 

@@ -9,9 +9,9 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 
-from reproduction.evidence.files import Evidence, RunEvidence
-from reproduction.evidence.pages import suggest_gamma
-from reproduction.evidence.pages.words import LITTLE, LITTLE_20, MORE, NEWS, TITLES
+from reproduction.labels import LITTLE, LITTLE_20, MORE, NEWS, TITLES
+from reproduction.pages import suggest_gamma
+from reproduction.result_files import Evidence, RunEvidence
 
 # ECE of three seeds, in percent, lowest at gamma 3; and what the seeds of cross-entropy suggest.
 ECES = {

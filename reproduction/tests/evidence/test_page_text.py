@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from reproduction.evidence.files import Evidence, RunEvidence
-from reproduction.evidence.pages import text
-from reproduction.evidence.pages.words import NEWS, SST, TITLES
+from reproduction.labels import NEWS, SST, TITLES
+from reproduction.pages import text
+from reproduction.result_files import Evidence, RunEvidence
 
 MEASURES = ("error", "nll", "ece_ew", "ece_em", "ece_debias", "ece_sweep_em", "s99_fraction")
 RARE, OFTEN = "adafocal", "adafocal-10"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reproduction.evidence.files import Evidence, RunEvidence
-from reproduction.evidence.pages import translation
-from reproduction.evidence.pages.words import TRANSLATION
+from reproduction.labels import TRANSLATION
+from reproduction.pages import translation
+from reproduction.result_files import Evidence, RunEvidence
 
 pytest.importorskip("matplotlib")
 METHODS = ("ce", "ls-0.1", "fl-1")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from focalcal_lab.catalog import catalog
-from reproduction.evidence.files import recorded
-from reproduction.evidence.pages.words import LITTLE, LITTLE_20, MORE, NETWORKS, NEWS, SST, TRANSLATION
-from reproduction.evidence.pages.write import PAGES, made_figures, made_pages, write_pages
+from reproduction.labels import LITTLE, LITTLE_20, MORE, NETWORKS, NEWS, SST, TRANSLATION
+from reproduction.pages.write import PAGES, made_figures, made_pages, write_pages
+from reproduction.result_files import recorded
 
 from .made import evidence
 
@@ -45,7 +45,7 @@ def test_the_recorded_recipes_are_those_that_ship(found):
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_is_what_the_result_files_say(found, name):
     made = dict(made_pages(found))[name]
-    assert (DOCS / name).read_bytes() == made, "run: python -m reproduction.evidence.pages docs/results"
+    assert (DOCS / name).read_bytes() == made, "run: python -m reproduction.pages docs/results"
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_every_figure_is_what_the_result_files_say(found):
     there = {f"images/{path.name}": path.read_bytes() for path in (DOCS / "images").glob("*.svg")}
     assert {name: _digest(content) for name, content in there.items()} == {
         name: _digest(content) for name, content in made.items()
-    }, "run: python -m reproduction.evidence.pages docs/results"
+    }, "run: python -m reproduction.pages docs/results"
 
 
 def _digest(content: bytes) -> str:

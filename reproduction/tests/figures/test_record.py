@@ -17,8 +17,8 @@ from focalcal_lab.folder import Settings
 from focalcal_lab.monitor import read_monitor
 from focalcal_lab.prepare import shortened
 from focalcal_lab.run import begin, resume
-from reproduction.evidence.files import read_evidence, write_evidence
 from reproduction.figures.record import main, record_runs
+from reproduction.result_files import read_evidence, write_evidence
 
 RECIPE = shortened(find_recipe("cpu/digits"), 2)
 

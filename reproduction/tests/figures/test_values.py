@@ -13,12 +13,12 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from reproduction.evidence.files import evidence_of
-from reproduction.evidence.pages.words import LITTLE, MORE
 from reproduction.figures.charoenphakdee2021 import line, networks, record, theory
 from reproduction.figures.charoenphakdee2021.recorded import recorded
 from reproduction.figures.komisarenko2024 import binary, simplex
 from reproduction.figures.komisarenko2024 import networks as trained
+from reproduction.labels import LITTLE, MORE
+from reproduction.result_files import evidence_of
 
 approx = pytest.approx
 
@@ -152,7 +152,7 @@ def test_ece_by_gamma_is_that_of_the_result_files():
 
 
 def _raw_file(name):
-    return json.loads((resources.files("reproduction.evidence") / "results" / name).read_text())["runs"]
+    return json.loads((resources.files("reproduction") / "results" / name).read_text())["runs"]
 
 
 def test_the_logit_of_the_binary_map_is_that_of_mpmath():
