@@ -74,9 +74,9 @@ def work(what: str, paths: list[str]) -> dict[str, float]:
     from harness import give_back_memory, peak_memory
     from typer.testing import CliRunner
 
-    from focalcal import cli, streams
+    from focalcal import cli, files
 
-    streams.PredictionStream(paths[:1]).reading  # noqa: B018  # imports pyarrow and what else there is
+    files.PredictionStream(paths[:1]).reading  # noqa: B018  # imports pyarrow and what else there is
     run = CliRunner()
     with tempfile.TemporaryDirectory() as folder:
         commands = {
@@ -99,7 +99,7 @@ def throughput(num_classes: int, values: int = 1 << 22 if QUICK else 1 << 25) ->
     """Values that one core takes in a second: by `evaluate`, and by a pass of the temperature's fit."""
     import torch
 
-    from focalcal import TemperatureScaling, evaluate, streams
+    from focalcal import TemperatureScaling, evaluate, files
 
     torch.set_num_threads(1)
     rows = 1 << 20 if num_classes <= 16 else max(64, (1 << 21) // num_classes)
@@ -109,7 +109,7 @@ def throughput(num_classes: int, values: int = 1 << 22 if QUICK else 1 << 25) ->
     again = max(1, values // logits.numel())
     found = {}
     for name, job in (("evaluate", evaluate), ("temperature", TemperatureScaling().fit)):
-        stream = streams.PredictionStream([batch] * again, memory=0)
+        stream = files.PredictionStream([batch] * again, memory=0)
         start = time.perf_counter()
         done = job(stream)
         passes = 1 if name == "evaluate" else done.report_.passes

@@ -25,7 +25,7 @@ from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.search import GRIDS, search_grid
 from focalcal.core.temperature import suggest_gamma
 from focalcal.errors import FocalCalError, InputError
-from focalcal.files import Table, read_predictions
+from focalcal.files import PredictionTable, read_predictions
 from focalcal.losses.named import make_loss
 from focalcal_lab.catalog import catalog
 from focalcal_lab.folder import RunFolder, Settings
@@ -145,7 +145,7 @@ def _changes_nothing(calibrator: Calibrator) -> bool:
     return isinstance(last, FocalCalibration) and last.gamma_ == 0
 
 
-def _rows(table: Table) -> Rows:
+def _rows(table: PredictionTable) -> Rows:
     logits, labels = (torch.from_numpy(np.ascontiguousarray(each)) for each in (table.scores, table.labels))
     return Rows(logits, labels.long())
 

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from focalcal.atomic import write_atomically
 from focalcal.errors import InputError
-from focalcal.files import Table, read_predictions
+from focalcal.files import PredictionTable, read_predictions
 from focalcal_lab.folder import RunFolder
 from focalcal_lab.monitor import read_monitor
 from focalcal_lab.monitor.tallies import gradient_edges
@@ -117,11 +117,11 @@ def _roc(place: RunFolder, temperature: float) -> dict[str, Any]:
     return found
 
 
-def _test(place: RunFolder) -> Table:
+def _test(place: RunFolder) -> PredictionTable:
     return read_predictions([str(place.file("predictions.npz"))]).of_split("test")
 
 
-def _logits(table: Table) -> Tensor:
+def _logits(table: PredictionTable) -> Tensor:
     """In float64: in float32 many of the surest rows have a confidence of exactly 1, and would be tied."""
     return torch.from_numpy(np.ascontiguousarray(table.scores)).double()
 

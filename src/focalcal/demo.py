@@ -14,7 +14,7 @@ from focalcal import noisy_digits
 from focalcal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
 from focalcal.core.temperature import optimal_temperature
 from focalcal.errors import MissingExtraError
-from focalcal.files import Table, write_predictions
+from focalcal.files import PredictionTable, write_predictions
 from focalcal.losses import AdaFocalLoss
 from focalcal.report.build import ModelInput, build_contents
 from focalcal.report.contents import Contents, Number, Version
@@ -99,7 +99,7 @@ def _run(folder: str | Path, seed: int, epochs: int, progress: Progress | None) 
     return Demo(seed, epochs, rows, verdicts, str(place), [str(file) for file in files], report)
 
 
-def _trained(seed: int, epochs: int, total: int, advance: Progress) -> Iterator[tuple[str, Table]]:
+def _trained(seed: int, epochs: int, total: int, advance: Progress) -> Iterator[tuple[str, PredictionTable]]:
     """The predictions of a network for each loss."""
     train_split, val_split, test_split = noisy_digits.load(seed)
     done = 0
@@ -112,7 +112,7 @@ def _trained(seed: int, epochs: int, total: int, advance: Progress) -> Iterator[
         history = loss.history if isinstance(loss, AdaFocalLoss) else {}
         yield (
             name,
-            Table(
+            PredictionTable(
                 name=name,
                 scores=torch.cat(parts).numpy(),
                 kind="logits",
@@ -124,7 +124,7 @@ def _trained(seed: int, epochs: int, total: int, advance: Progress) -> Iterator[
         )
 
 
-def _calibrated(loss: str, table: Table) -> ModelInput:
+def _calibrated(loss: str, table: PredictionTable) -> ModelInput:
     val, test = table.of_split("val"), table.of_split("test")
     assert val.labels is not None
     fitted = {name: make().fit(val.scores, val.labels) for name, make in CALIBRATORS.items()}

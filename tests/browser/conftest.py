@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from focalcal.files.table import Table
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.report.build import ModelInput, build_contents
 from focalcal.report.contents import Contents
 from focalcal.report.html import write_report
@@ -96,7 +96,7 @@ def _history(updates: int = 12, bins: int = 5) -> dict[str, np.ndarray]:
 
 def _fitted(name: str, scale: float, seed: int, *, same_data: bool, history: dict[str, np.ndarray]) -> ModelInput:
     logits, labels = predictions(1200, 4, scale=scale, seed=seed)
-    table = Table(name, logits, "logits", labels=labels, class_names=HOSTILE, history=history)
+    table = PredictionTable(name, logits, "logits", labels=labels, class_names=HOSTILE, history=history)
     fit, score = table.take(np.arange(600)), table.take(np.arange(600, 1200))
     return ModelInput(name, score, score if same_data else fit, "fitted to 600 rows, measured on 600", same_data)
 
@@ -120,13 +120,13 @@ def many_forms(tmp_path_factory: pytest.TempPathFactory) -> Report:
     shares, counts = generator.uniform(0.1, 3, size=200), generator.integers(1, 4, size=200)
     tied = np.repeat([[0.7, 0.3], [0.2, 0.8], [1.0, 0.0], [0.5, 0.5]], 20, axis=0)
     tables = [
-        Table("reduced", wide, "logits", labels=wide_labels),
-        Table("large", large, "logits", labels=large_labels),
-        Table("shares", few, "logits", labels=few_labels, weights=shares),
-        Table("counts", few, "logits", labels=few_labels, weights=counts.astype(float)),
-        Table("sure", 400 * few, "logits", labels=few_labels),
-        Table("tied", tied, "probs", labels=np.where(tied[:, 1] == 0, 0, generator.integers(0, 2, size=80))),
-        Table("seven rows", few[:7], "logits", labels=few_labels[:7]),
+        PredictionTable("reduced", wide, "logits", labels=wide_labels),
+        PredictionTable("large", large, "logits", labels=large_labels),
+        PredictionTable("shares", few, "logits", labels=few_labels, weights=shares),
+        PredictionTable("counts", few, "logits", labels=few_labels, weights=counts.astype(float)),
+        PredictionTable("sure", 400 * few, "logits", labels=few_labels),
+        PredictionTable("tied", tied, "probs", labels=np.where(tied[:, 1] == 0, 0, generator.integers(0, 2, size=80))),
+        PredictionTable("seven rows", few[:7], "logits", labels=few_labels[:7]),
     ]
     models = [ModelInput(table.name, table, None, "all rows measured") for table in tables]
     return _written(build_contents(models, num_resamples=100), tmp_path_factory.mktemp("report") / "forms.html")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from focalcal.cli import streamed
-from focalcal.files import Table, write_predictions
+from focalcal.files import PredictionTable, write_predictions
 
 from .tools import run
 
@@ -28,9 +28,11 @@ def file(tmp_path):
 def pair(tmp_path):
     """A file to fit to and two shards to score."""
     pytest.importorskip("pyarrow")
-    write_predictions(Table("val", LOGITS[:1000], "logits", LABELS[:1000]), tmp_path / "val.parquet")
+    write_predictions(PredictionTable("val", LOGITS[:1000], "logits", LABELS[:1000]), tmp_path / "val.parquet")
     for place, rows in enumerate((slice(1000, 1300), slice(1300, 2000))):
-        write_predictions(Table("test", LOGITS[rows], "logits", LABELS[rows]), tmp_path / f"test-{place}.parquet")
+        write_predictions(
+            PredictionTable("test", LOGITS[rows], "logits", LABELS[rows]), tmp_path / f"test-{place}.parquet"
+        )
     return tmp_path / "val.parquet", f"{tmp_path}/test-*.parquet"
 
 

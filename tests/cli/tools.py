@@ -16,7 +16,7 @@ import jsonschema
 import numpy as np
 
 from focalcal import cli
-from focalcal.files import Table
+from focalcal.files import PredictionTable
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(sys.executable).with_name("focalcal")
@@ -68,12 +68,14 @@ def call(*arguments: object) -> Answer:
     return Answer(code, out.getvalue(), err.getvalue())
 
 
-def predictions(rows: int = 400, classes: int = 4, *, seed: int = 0, temperature: float = 2.0, **parts: Any) -> Table:
+def predictions(
+    rows: int = 400, classes: int = 4, *, seed: int = 0, temperature: float = 2.0, **parts: Any
+) -> PredictionTable:
     """Logits that are too large by a factor, so that this temperature makes them right."""
     generator = np.random.default_rng(seed)
     truth = 2 * generator.normal(size=(rows, classes))
     labels = (truth + generator.gumbel(size=truth.shape)).argmax(1)
-    return Table("made", (temperature * truth).astype(np.float32), "logits", labels.astype(np.int64), **parts)
+    return PredictionTable("made", (temperature * truth).astype(np.float32), "logits", labels.astype(np.int64), **parts)
 
 
 def halves(rows: int) -> np.ndarray:

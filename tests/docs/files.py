@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import focalcal as fc
-from focalcal.files import Table, write_predictions
+from focalcal.files import PredictionTable, write_predictions
 from lab.tests.tiny import arrays, write_data
 from tests.cli.tools import Answer, call, halves, predictions
 
@@ -45,7 +45,7 @@ def _predictions(folder: Path, _: Path) -> None:
     fc.TemperatureScaling().fit(val.scores, val.labels).save(folder / "calibrator.json")
 
 
-def _shards(folder: Path, table: Table, parts: int = 4) -> None:
+def _shards(folder: Path, table: PredictionTable, parts: int = 4) -> None:
     """Parquet files part-0.parquet, ... with a column of languages."""
     folder.mkdir()
     language = _LANGUAGES[np.arange(len(table.scores)) % 3]

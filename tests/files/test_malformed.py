@@ -73,7 +73,7 @@ def test_a_parquet_file_of_few_bytes_and_very_many_rows_is_refused(tmp_path, mon
     path = tmp_path / "val.parquet"
     pq.write_table(pa.table({"logit_0": [0.5] * 10**6, "logit_1": [0.5] * 10**6, "label": [0] * 10**6}), path)
     assert read_predictions(path).num_rows == 10**6
-    monkeypatch.setattr("focalcal.files.limits.BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr("focalcal.files.memory_limits.BOMB_BYTES", 1 << 20)
     with pytest.raises(InputError, match=r"would grow from .* to 15\.3 MiB"):
         read_predictions(path)
 
@@ -81,7 +81,7 @@ def test_a_parquet_file_of_few_bytes_and_very_many_rows_is_refused(tmp_path, mon
 def test_what_the_machine_cannot_hold_is_refused_with_its_size(tmp_path, monkeypatch):
     path = tmp_path / "val.npz"
     np.savez(path, **good())
-    monkeypatch.setattr("focalcal.files.limits.machine_memory", lambda: 100)
+    monkeypatch.setattr("focalcal.files.memory_limits.machine_memory", lambda: 100)
     with pytest.raises(InputError, match=r"would take 120 bytes of memory, and there are 100 bytes"):
         read_predictions(path)
 

@@ -15,7 +15,7 @@ from torch import bfloat16, tensor
 from torch import float32 as torch_float32
 
 from focalcal.errors import InputError, MissingExtraError
-from focalcal.files import Columns, Table, read_predictions, write_predictions
+from focalcal.files import Columns, PredictionTable, read_predictions, write_predictions
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -24,9 +24,9 @@ SUFFIXES = (".npz", ".csv", ".tsv", ".parquet", ".safetensors")
 NAMES = ("cat, tame", 'the "dog"', "two\nlines", "قطة צהובה", " [x] ")
 
 
-def make_table(n=40, k=5, seed=0, dtype=np.float64, **changes) -> Table:
+def make_table(n=40, k=5, seed=0, dtype=np.float64, **changes) -> PredictionTable:
     rng = np.random.default_rng(seed)
-    table = Table(
+    table = PredictionTable(
         "made",
         rng.normal(size=(n, k)).astype(dtype),
         "logits",
@@ -38,7 +38,7 @@ def make_table(n=40, k=5, seed=0, dtype=np.float64, **changes) -> Table:
     return replace(table, **changes)
 
 
-def require_equal(one: Table, other: Table) -> None:
+def require_equal(one: PredictionTable, other: PredictionTable) -> None:
     assert one.kind == other.kind
     assert one.class_names == other.class_names
     assert one.history.keys() == other.history.keys()
@@ -62,7 +62,7 @@ def test_what_is_written_is_read_again(tmp_path, suffix, dtype):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_table_of_nothing_but_scores_is_read_again(tmp_path, suffix):
-    table = Table("made", make_table(k=3).scores, "logits")
+    table = PredictionTable("made", make_table(k=3).scores, "logits")
     write_predictions(table, tmp_path / f"new{suffix}")
     require_equal(read_predictions(tmp_path / f"new{suffix}", need_labels=False), table)
     with pytest.raises(InputError, match="looked for labels and label"):
@@ -73,7 +73,7 @@ def test_a_table_of_nothing_but_scores_is_read_again(tmp_path, suffix):
 @pytest.mark.parametrize("kind", ["logits", "log_probs", "probs"])
 def test_binary_scores_are_read_again(tmp_path, suffix, kind):
     scores = {"probs": [0.25, 0.5], "log_probs": [-0.5, -np.inf], "logits": [-3.0, 4.0]}[kind]
-    table = Table("made", np.array(scores), kind, labels=None if suffix == ".npy" else np.array([0, 1]))
+    table = PredictionTable("made", np.array(scores), kind, labels=None if suffix == ".npy" else np.array([0, 1]))
     write_predictions(table, tmp_path / f"val_{kind}{suffix}")
     require_equal(read_predictions(tmp_path / f"val_{kind}{suffix}", need_labels=False), table)
 
@@ -92,7 +92,7 @@ def test_the_record_of_an_adafocal_run_is_read_again(tmp_path, suffix):
 def test_half_precision_is_widened_and_its_probabilities_sum_to_one(tmp_path, suffix):
     probs = np.random.default_rng(0).dirichlet(np.ones(50), 200).astype(np.float16)
     assert np.abs(probs.sum(1, dtype=float) - 1).max() > 1e-5
-    write_predictions(Table("made", probs, "probs", labels=np.zeros(200, int)), tmp_path / f"val{suffix}")
+    write_predictions(PredictionTable("made", probs, "probs", labels=np.zeros(200, int)), tmp_path / f"val{suffix}")
     again = read_predictions(tmp_path / f"val{suffix}").scores
     assert again.dtype == np.float32
     assert np.abs(again.sum(1, dtype=float) - 1).max() < 1e-6
@@ -182,7 +182,7 @@ def test_standard_input_is_named_when_it_is_wrong(monkeypatch):
         read_predictions(["-", "-"])
 
 
-def read_text(tmp_path, text: str | bytes, suffix=".csv", **columns) -> Table:
+def read_text(tmp_path, text: str | bytes, suffix=".csv", **columns) -> PredictionTable:
     path = tmp_path / f"val{suffix}"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return read_predictions(path, Columns(**columns))
@@ -244,7 +244,7 @@ def test_minus_infinity_is_the_logarithm_of_nothing(tmp_path):
     assert read_text(tmp_path, "label,log_prob_0,log_prob_1\n0,0,-inf\n").scores.tolist() == [[0.0, -np.inf]]
 
 
-def parquet_columns(table: Table, width: int) -> dict:
+def parquet_columns(table: PredictionTable, width: int) -> dict:
     scores = table.scores
     flat = pa.array(scores.reshape(-1))
     ends = np.arange(len(scores) + 1) * scores.shape[1]
@@ -360,7 +360,7 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
 def test_the_splits_of_real_predictions_can_be_taken(golden_predictions, tmp_path):
     probs, labels = golden_predictions("lenet-5-cifar-10")
     split = np.where(np.arange(len(labels)) % 2, "val", "test")
-    write_predictions(Table("real", probs, "probs", labels=labels, split=split), tmp_path / "val.npz")
+    write_predictions(PredictionTable("real", probs, "probs", labels=labels, split=split), tmp_path / "val.npz")
     half = read_predictions(tmp_path / "val.npz").of_split("val")
     assert half.num_rows == 5000
     assert np.array_equal(half.labels, labels[1::2])

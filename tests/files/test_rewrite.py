@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files import Columns, Table, read_predictions, rewrite_predictions, write_predictions
+from focalcal.files import Columns, PredictionTable, read_predictions, rewrite_predictions, write_predictions
 from tests.files.test_read import NAMES, SUFFIXES, make_table, parquet_columns, require_equal
 
 pa = pytest.importorskip("pyarrow")
@@ -36,7 +36,7 @@ def log_softmax(scores, kind):
 @pytest.fixture
 def small_batches(monkeypatch):
     """Few values at a time, so that small files take many batches."""
-    monkeypatch.setattr("focalcal.files.limits.BATCH_VALUES", 64)
+    monkeypatch.setattr("focalcal.files.memory_limits.BATCH_VALUES", 64)
     monkeypatch.setattr("focalcal.files.parquet._GROUP_VALUES", 128)
 
 
@@ -66,7 +66,7 @@ def test_a_rewritten_file_is_what_memory_would_give(tmp_path, suffix, to):
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_binary_scores_without_labels_are_rewritten(tmp_path, suffix):
-    table = Table("made", np.linspace(-3, 3, 200), "logits")
+    table = PredictionTable("made", np.linspace(-3, 3, 200), "logits")
     write_predictions(table, tmp_path / f"val{suffix}")
     assert rewrite_predictions(tmp_path / f"val{suffix}", tmp_path / f"new{suffix}", softmax) == 200
     again = read_predictions(tmp_path / f"new{suffix}", need_labels=False)
@@ -135,7 +135,7 @@ def test_parquet_row_groups_stay_as_they_are_unless_they_are_very_large(tmp_path
     metadata = pq.read_metadata(tmp_path / "new.parquet")
     assert [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)] == [40, 40, 20]
     assert [metadata.row_group(0).column(k).compression for k in range(2)] == ["GZIP", "SNAPPY"]
-    monkeypatch.setattr("focalcal.files.limits.BATCH_VALUES", 50)
+    monkeypatch.setattr("focalcal.files.memory_limits.BATCH_VALUES", 50)
     monkeypatch.setattr("focalcal.files.parquet._GROUP_VALUES", 100)
     rewrite_predictions(tmp_path / "val.parquet", tmp_path / "new.parquet", softmax)
     metadata = pq.read_metadata(tmp_path / "new.parquet")
@@ -354,7 +354,7 @@ def test_large_files_are_rewritten_in_little_memory(tmp_path, suffix):
     elif suffix == ".compressed.npz":
         np.savez_compressed(path, logits=np.zeros_like(scores))
     else:
-        write_predictions(Table("made", scores, "logits"), path)
+        write_predictions(PredictionTable("made", scores, "logits"), path)
     run = subprocess.run([sys.executable, "-c", MEASURE, path, new], capture_output=True, text=True, check=True)
     written, grown = map(int, run.stdout.split())
     assert written == rows

@@ -11,9 +11,9 @@ import torch
 
 import focalcal as fc
 from focalcal.errors import InputError
-from focalcal.files import Columns, PredictionStream, Table, rewrite_predictions, write_predictions
-from focalcal.files.ahead import read_ahead
-from focalcal.files.change import calibrated, share_of
+from focalcal.files import Columns, PredictionStream, PredictionTable, rewrite_predictions, write_predictions
+from focalcal.files.derived_streams import calibrated, share_of
+from focalcal.files.read_ahead import read_ahead
 from focalcal.predictions.stream import Mapped
 
 pa = pytest.importorskip("pyarrow")
@@ -26,7 +26,7 @@ LABELS = (LOGITS / 1.7 + RNG.gumbel(size=LOGITS.shape)).argmax(1)
 WEIGHTS = RNG.random(1200)
 LANGUAGES = RNG.choice(["de", "en", "fr"], 1200)
 SPLITS = np.where(np.arange(1200) % 3 == 0, "val", "test")
-WHOLE = Table("whole", LOGITS, "logits", LABELS, WEIGHTS, SPLITS)
+WHOLE = PredictionTable("whole", LOGITS, "logits", LABELS, WEIGHTS, SPLITS)
 PIECES = [slice(0, 500), slice(500, 501), slice(501, 1200)]
 FORMATS = ("parquet", "arrow", "feather", "npz", "safetensors", "csv", "tsv")
 
@@ -70,7 +70,7 @@ def shards(request, tmp_path):
 def parquets(tmp_path):
     """Shards of Parquet with languages, without weights and splits."""
     for place, rows in enumerate(PIECES):
-        table = Table("part", LOGITS[rows], "logits", LABELS[rows], groups=LANGUAGES[rows])
+        table = PredictionTable("part", LOGITS[rows], "logits", LABELS[rows], groups=LANGUAGES[rows])
         write(table, tmp_path / f"part-{place}.parquet")
     return tmp_path
 
@@ -80,7 +80,7 @@ def parquets(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "npz"])
 def test_logits_of_half_precision_give_what_they_give_as_float32(tmp_path, suffix):
-    half = Table("half", LOGITS.astype(np.float16), "logits", LABELS)
+    half = PredictionTable("half", LOGITS.astype(np.float16), "logits", LABELS)
     write(half, tmp_path / f"half.{suffix}")
     stream, wide = PredictionStream(tmp_path / f"half.{suffix}"), half.scores.astype(np.float32)
     same_numbers(fc.evaluate(stream), fc.evaluate(wide, LABELS))
@@ -92,10 +92,10 @@ def test_logits_of_half_precision_give_what_they_give_as_float32(tmp_path, suffi
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_a_score_that_is_not_finite_is_found_in_every_precision(tmp_path, dtype, value):
     logits = np.full((1200, 6), np.finfo(dtype).max, dtype=dtype)  # their sum overflows, and all of them are fine
-    write(Table("part", logits, "logits", LABELS), tmp_path / "part.parquet")
+    write(PredictionTable("part", logits, "logits", LABELS), tmp_path / "part.parquet")
     logits[1150, 2] = value
     assert fc.evaluate(PredictionStream(tmp_path / "part.parquet")).n == 1200
-    write(Table("part", logits, "logits", LABELS), tmp_path / "part.parquet")
+    write(PredictionTable("part", logits, "logits", LABELS), tmp_path / "part.parquet")
     with pytest.raises(
         InputError, match=rf"part.parquet: every score must be finite; got {value} in row 1150, class 2"
     ):
@@ -192,7 +192,7 @@ def test_folders_that_are_columns(tmp_path):
         folder = tmp_path / "split=test" / f"language={language}"
         folder.mkdir(parents=True)
         rows = language == LANGUAGES
-        write(Table("part", LOGITS[rows], "logits", LABELS[rows]), folder / "part.parquet")
+        write(PredictionTable("part", LOGITS[rows], "logits", LABELS[rows]), folder / "part.parquet")
     stream = PredictionStream(tmp_path, split="test")
     grouped = fc.evaluate(stream, by="language")
     same_numbers(grouped["fr"], fc.evaluate(LOGITS[LANGUAGES == "fr"], LABELS[LANGUAGES == "fr"]))
@@ -244,7 +244,14 @@ def test_batches_of_python():
     loader = torch.utils.data.DataLoader(
         torch.utils.data.TensorDataset(torch.tensor(LOGITS), torch.tensor(LABELS)), 100
     )
-    for source in (batches(), batches, lambda: iter(batches()), named, loader, [Table("t", LOGITS, "logits", LABELS)]):
+    for source in (
+        batches(),
+        batches,
+        lambda: iter(batches()),
+        named,
+        loader,
+        [PredictionTable("t", LOGITS, "logits", LABELS)],
+    ):
         same_numbers(fc.evaluate(PredictionStream(source)), whole)
     assert list(fc.evaluate(PredictionStream(named), by="language")) == ["en"]
     weighted = [(LOGITS, LABELS, WEIGHTS)]
@@ -313,7 +320,7 @@ def broken(folder, how):
         parquet.write_table(pa.table({"logits": lists, "label": np.zeros(50, int), "language": ["en"] * 50}), path)
     else:
         wrong = np.where(np.arange(300) == 299, np.nan, 1.0).astype(np.float32)[:, None] * LOGITS[:300]
-        write(Table("part", wrong, "logits", LABELS[:300], groups=LANGUAGES[:300]), path)
+        write(PredictionTable("part", wrong, "logits", LABELS[:300], groups=LANGUAGES[:300]), path)
     return path
 
 
@@ -351,7 +358,7 @@ def test_changed_files_are_noticed_in_the_second_pass(parquets):
         def reduce(self, *args, **kwargs):
             passes.append(1)
             if len(passes) == 2:
-                write(Table("part", LOGITS[:500], "logits", LABELS[::-1][:500]), parquets / "part-0.parquet")
+                write(PredictionTable("part", LOGITS[:500], "logits", LABELS[::-1][:500]), parquets / "part-0.parquet")
             return super().reduce(*args, **kwargs)
 
     stream.__class__ = Changing

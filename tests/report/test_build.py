@@ -12,7 +12,7 @@ import focalcal
 from focalcal import metrics
 from focalcal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling, VectorScaling
 from focalcal.errors import InputError
-from focalcal.files.table import Table
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.report.build import build_contents, default_methods
 from focalcal.report.contents import BIN_COUNTS, Contents, Model
 from focalcal.report.html import render
@@ -36,18 +36,18 @@ def _coarse_maps() -> Iterator[None]:
 
 
 @lru_cache(maxsize=1)
-def usual() -> tuple[Table, Table, Model]:
+def usual() -> tuple[PredictionTable, PredictionTable, Model]:
     """A table to score, one to fit to, and the report's model of them."""
     score, fit = sharp_table(700, seed=0), sharp_table(500, seed=1)
     return score, fit, build_contents([model_of(score, fit)], **QUICK).models[0]
 
 
-def only(table: Table, **options: Any) -> Model:
+def only(table: PredictionTable, **options: Any) -> Model:
     """The model of a table to which nothing is fitted."""
     return build_contents([model_of(table)], **QUICK, **options).models[0]
 
 
-def close(table: Table, model: Model) -> None:
+def close(table: PredictionTable, model: Model) -> None:
     """The report's numbers of the first version are those of the library."""
     evaluation = metrics.evaluate(table.scores, table.labels, kind=table.kind, sample_weight=table.weights)
     for name, number in model.versions[0].numbers.items():
@@ -227,7 +227,7 @@ def test_binary_scores_of_the_positive_class_are_two_classes(kind: Any) -> None:
     table = sharp_table(300, 2)
     column = (table.scores[:, 1] - table.scores[:, 0]).astype(np.float64)
     scores = {"logits": column, "probs": 1 / (1 + np.exp(-column)), "log_probs": -np.log1p(np.exp(-column))}[kind]
-    binary = Table("binary", scores, kind, labels=table.labels)
+    binary = PredictionTable("binary", scores, kind, labels=table.labels)
     model = build_contents([model_of(binary, binary)], methods=LIGHT, **QUICK).models[0]
     two = build_contents([model_of(table, table)], methods=LIGHT, **QUICK).models[0]
     assert model.num_classes == 2
@@ -245,7 +245,7 @@ def test_thirty_rows_are_enough() -> None:
 
 
 def test_one_row_is_enough_to_be_measured() -> None:
-    model = only(Table("one", np.array([[2.0, 0.0]]), "logits", labels=np.array([1])))
+    model = only(PredictionTable("one", np.array([[2.0, 0.0]]), "logits", labels=np.array([1])))
     assert model.versions[0].numbers["accuracy"].value == 0
     assert model.versions[0].risk_coverage.risk == [1.0]
     assert model.confusions.total == 1
@@ -264,7 +264,7 @@ def test_a_model_that_is_always_right_has_no_confusions() -> None:
 def test_probabilities_of_zero_make_the_nll_undefined_and_nothing_else() -> None:
     probs = np.zeros((200, 3))
     probs[np.arange(200), np.arange(200) % 3] = 1
-    table = Table("hard", probs, "probs", labels=(np.arange(200) // 2) % 3)
+    table = PredictionTable("hard", probs, "probs", labels=(np.arange(200) // 2) % 3)
     model = build_contents([model_of(table, table)], methods=LIGHT, **QUICK).models[0]
     numbers = model.versions[0].numbers
     assert numbers["nll"].value is None

@@ -5,7 +5,7 @@ import pytest
 
 from focalcal import metrics
 from focalcal.errors import InputError
-from focalcal.files.table import Table
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.report import facts
 from tests.report.cases import sharp_table
 
@@ -68,7 +68,7 @@ def test_class_table_agrees_with_the_library(weighted: bool) -> None:
 
 def test_a_class_without_rows_has_no_recall_and_is_missing() -> None:
     logits = np.random.default_rng(0).normal(size=(50, 3))
-    table = Table("two of three", logits, "logits", labels=np.arange(50) % 2)
+    table = PredictionTable("two of three", logits, "logits", labels=np.arange(50) % 2)
     decisions = facts.Decisions.of(table)
     found = facts.class_table(table, decisions, ["a", "b", "c"], num_bins=15, at_most=100)
     assert found.recall[found.name.index("c")] is None
@@ -124,4 +124,4 @@ def test_rows_of_weight_zero_do_not_count() -> None:
 
 def test_labels_are_asked_for_by_the_name_of_the_table() -> None:
     with pytest.raises(InputError, match=r"unlabelled.*must have labels"):
-        facts.Decisions.of(Table("unlabelled", np.zeros((3, 2)), "logits"))
+        facts.Decisions.of(PredictionTable("unlabelled", np.zeros((3, 2)), "logits"))

@@ -10,12 +10,12 @@ from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.scan import focal_temperature_map
 from focalcal.errors import InputError
-from focalcal.files.table import Table
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.report.landscape import CRITERIA, landscape, landscapes
 from tests.report.cases import sharp_table
 
 
-def criterion_at(table: Table, criterion: str, gamma: float, temperature: float) -> float:
+def criterion_at(table: PredictionTable, criterion: str, gamma: float, temperature: float) -> float:
     data = data_of_arrays(table.scores, table.labels, table.kind, table.weights)
     return Criterion(criterion).of(data, focal_temperature_map(gamma, temperature))
 

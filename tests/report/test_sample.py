@@ -10,7 +10,7 @@ import torch
 from focalcal import metrics
 from focalcal.core.focal_map import focal_log_probs
 from focalcal.errors import InputError
-from focalcal.files.table import Table
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.predictions.arrays import logits_of
 from focalcal.report.sample import (
     BUDGET,
@@ -30,7 +30,7 @@ POINTS = [(gamma, t) for gamma in (-0.9, -0.5, 0.0, 0.37, 1.0, 5.0) for t in (0.
 EXTREMES = [(gamma, t) for gamma in (-0.95, 0.0, 10.0) for t in (0.01, 0.1, 10.0, 1000.0)]
 
 
-def library(table: Table, gamma: float, temperature: float) -> dict[str, float]:
+def library(table: PredictionTable, gamma: float, temperature: float) -> dict[str, float]:
     """The measures of the family at a point, from all classes of all rows."""
     scores = torch.from_numpy(table.scores)
     if table.scores.ndim == 1:
@@ -43,12 +43,12 @@ def library(table: Table, gamma: float, temperature: float) -> dict[str, float]:
     return dict(zip(("ece", "ada_ece", "nll"), map(float, measured), strict=True))
 
 
-def many_classes(num_classes: int, spread: float, n: int = 400) -> Table:
+def many_classes(num_classes: int, spread: float, n: int = 400) -> PredictionTable:
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(n, num_classes)) * spread
     labels = generator.integers(0, num_classes, n)
     logits[np.arange(n), labels] += spread * generator.normal(3, 1.5, n)
-    return Table("many", logits.astype(np.float32), "logits", labels=labels)
+    return PredictionTable("many", logits.astype(np.float32), "logits", labels=labels)
 
 
 @pytest.mark.parametrize(("gamma", "temperature"), POINTS + EXTREMES)
@@ -78,7 +78,7 @@ def test_reduced_rows_give_what_all_classes_give_to_3e_4(num_classes: int, sprea
 @pytest.mark.parametrize("model", ["lenet-5-cifar-100", "wideresnet-16-4-cifar-100"])
 def test_reduced_rows_of_real_networks_are_right_to_1e_5(golden_predictions, model: str) -> None:
     probs, labels = golden_predictions(model)
-    table = Table(model, probs[:1000], "probs", labels=labels[:1000])
+    table = PredictionTable(model, probs[:1000], "probs", labels=labels[:1000])
     sample = sample_of(table, width=WIDTH, ranges=RANGES)
     for gamma, temperature in POINTS:
         here = measures_of(sample, *sample.at(temperature).columns(gamma), 15)
@@ -103,7 +103,7 @@ def test_reduced_rows_keep_every_class_the_label_and_falling_logits() -> None:
 def test_equal_rows_are_tied_whatever_their_label() -> None:
     logits = np.full((5, 200), -3.0)
     logits[:, 0], logits[:, 1:60] = 4.0, 1.0
-    table = Table("steps", logits, "logits", labels=np.array([0, 1, 0, 60, 199]))
+    table = PredictionTable("steps", logits, "logits", labels=np.array([0, 1, 0, 60, 199]))
     for gamma, temperature in POINTS:
         assert measures(explorer_of(table), gamma, temperature) == pytest.approx(
             library(table, gamma, temperature), rel=1e-6, abs=1e-7
@@ -114,13 +114,13 @@ def test_equal_rows_are_tied_whatever_their_label() -> None:
 @pytest.mark.parametrize("num_classes", [2, 4, 200])
 def test_measures_are_finite_however_far_logits_lie_apart(num_classes: int, gamma: float, temperature: float) -> None:
     logits = np.random.default_rng(0).normal(size=(40, num_classes)) * 1e4
-    table = Table("far", logits, "logits", labels=np.arange(40) % num_classes)
+    table = PredictionTable("far", logits, "logits", labels=np.arange(40) % num_classes)
     assert all(np.isfinite(value) for value in measures(explorer_of(table), gamma, temperature).values())
 
 
 def test_probabilities_of_zero_take_the_floor_of_the_calibrators() -> None:
     probs = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]], dtype=np.float32)
-    table = Table("zeros", probs, "probs", labels=np.array([1, 2, 2]))
+    table = PredictionTable("zeros", probs, "probs", labels=np.array([1, 2, 2]))
     found = measures(explorer_of(table), 0.0, 1.0)
     assert found["nll"] == pytest.approx(library(table, 0.0, 1.0)["nll"], rel=1e-6)
     assert found["nll"] > 50
@@ -149,7 +149,7 @@ def test_a_confidence_on_an_edge_is_not_above_it(edge: int) -> None:
     """Wrong rows on an edge and right ones above it would cancel if rounding carried the former over."""
     top = np.repeat([edge / 15, (edge + 0.5) / 15], 50)
     probs = np.stack([top, (1 - top) * 0.55, (1 - top) * 0.45], 1)
-    table = Table("edges", np.log(probs), "logits", labels=np.repeat([1, 0], 50))
+    table = PredictionTable("edges", np.log(probs), "logits", labels=np.repeat([1, 0], 50))
     expected = metrics.ece(probs, table.labels, kind="probs")
     assert measures(explorer_of(table), 0.0, 1.0)["ece"] == pytest.approx(float(expected), abs=1e-6)
 

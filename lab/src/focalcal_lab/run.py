@@ -21,7 +21,7 @@ from torch import Tensor
 
 from focalcal.calibrators.files import file_suffix
 from focalcal.errors import InputError, MissingExtraError
-from focalcal.files import Table, write_predictions
+from focalcal.files import PredictionTable, write_predictions
 from focalcal.losses.validation_bins import ValidationBinsLoss
 from focalcal.predictions.distributed import gather_rows
 from focalcal_lab.callbacks import Collector, RunCheckpoint, StepSeed, WholeCheckpoints
@@ -237,7 +237,7 @@ def predict(prepared: Prepared, trainer: pl.Trainer, split: Any) -> Rows:
 def _write_predictions(prepared: Prepared, val: Rows, test: Rows, place: RunFolder) -> None:
     loss = prepared.module.loss
     history = loss.history if isinstance(loss, ValidationBinsLoss) else {}
-    table = Table(
+    table = PredictionTable(
         name=f"{prepared.recipe.name}, {prepared.settings.method}",
         scores=torch.cat([val.logits, test.logits]).numpy(),
         kind="logits",
@@ -268,7 +268,7 @@ def _out_of_distribution(
     if trainer.is_global_zero:
         place.file("out_of_distribution").mkdir(exist_ok=True)
         for name, logits in others.items():
-            table = Table(name=name, scores=logits.numpy(), kind="logits", labels=None)
+            table = PredictionTable(name=name, scores=logits.numpy(), kind="logits", labels=None)
             write_predictions(table, place.file("out_of_distribution") / f"{name}.npz")
     return list(ood_table(test.logits, others, temperature))
 

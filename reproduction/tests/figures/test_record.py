@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from focalcal.errors import InputError
-from focalcal.files import Table, read_predictions, write_predictions
+from focalcal.files import PredictionTable, read_predictions, write_predictions
 from focalcal.metrics import ood_auroc
 from focalcal_lab.catalog import find_recipe
 from focalcal_lab.folder import Settings
@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
     foreign = np.random.default_rng(0).normal(size=(50, 10)).astype(np.float32)
     place = root / "fl-2/seed-0/out_of_distribution"
     place.mkdir()
-    write_predictions(Table(name="noise", scores=foreign, kind="logits", labels=None), place / "noise.npz")
+    write_predictions(PredictionTable(name="noise", scores=foreign, kind="logits", labels=None), place / "noise.npz")
     return root
 
 

@@ -85,11 +85,11 @@ def _calibrate(loaded: Calibrator, path: str, file: str, to: str) -> Callable[[A
     import numpy as np
 
     from focalcal.cli.methods import require_classes
-    from focalcal.files import Table
+    from focalcal.files import PredictionTable
     from focalcal.report.versions import calibrated
 
     def calibrate(scores: Array, kind: Kind) -> Array:
-        batch = Table(file, scores, kind)
+        batch = PredictionTable(file, scores, kind)
         require_classes(loaded, path, batch.num_classes, file)
         log_probs = calibrated(batch, loaded).scores
         log_probs = log_probs[:, 1] if scores.ndim == 1 else log_probs

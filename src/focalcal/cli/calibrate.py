@@ -235,7 +235,7 @@ def _streamed(
     """Fit and measure rows in passes over streams."""
     from focalcal.cli.splits import same_data_warning, same_files
     from focalcal.cli.streamed import divide_streams
-    from focalcal.files.change import calibrated
+    from focalcal.files.derived_streams import calibrated
 
     if same_files(fit_files, score_files) and not (asked.allow_same_data or asked.fit_split):
         raise InputError(f"--fit: {fit_files[0]} is scored as well. Score other rows, or add --allow-same-data.")

@@ -128,7 +128,7 @@ def _streamed(
     from focalcal.cli import results, tables
     from focalcal.cli.methods import require_classes
     from focalcal.cli.streamed import measure_files
-    from focalcal.files.change import calibrated
+    from focalcal.files.derived_streams import calibrated
     from focalcal.report.assess import assess_totals
 
     stream = reader.open(files, split)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
     from focalcal.cli.results import ReportedModel, ReportResult
     from focalcal.cli.splits import Asked, Division
-    from focalcal.files import Columns, Table
+    from focalcal.files import Columns, PredictionTable
     from focalcal.report.contents import Contents, Model
 
 # What a report fits unless told otherwise; `none` fits nothing.
@@ -221,7 +221,7 @@ def _division(
     return divide(table, None, asked if told else replace(asked, holdout=0.5))
 
 
-def _has_splits(table: Table, asked: Asked) -> bool:
+def _has_splits(table: PredictionTable, asked: Asked) -> bool:
     named = asked.fit_split is not None or asked.score_split is not None
     return named or (asked.split is None and len(table.splits()) > 1)
 

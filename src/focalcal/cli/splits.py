@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
-    from focalcal.files import Table
+    from focalcal.files import PredictionTable
 
 FIT_SPLITS = ("val", "validation", "valid", "dev")
 SCORE_SPLITS = ("test",)
@@ -45,8 +45,8 @@ class Asked:
 class Division:
     """Rows to fit to and rows to score, how they were chosen in words, and how far they are the same."""
 
-    fit: Table
-    score: Table | None
+    fit: PredictionTable
+    score: PredictionTable | None
     words: str
     same_data: bool = False
     num_shared: int = 0
@@ -67,7 +67,9 @@ def same_data_warning() -> str:
     return "Fitted to and scored on the same rows: the numbers look better than they are (--allow-same-data)."
 
 
-def only(table: Table, name: str | None, usual: Sequence[str] = SCORE_SPLITS, option: str = "--split") -> Table:
+def only(
+    table: PredictionTable, name: str | None, usual: Sequence[str] = SCORE_SPLITS, option: str = "--split"
+) -> PredictionTable:
     """The rows of the named split; without a name the usual one, or all where nothing is to choose."""
     if name is not None:
         return table.of_split(name)
@@ -80,7 +82,9 @@ def only(table: Table, name: str | None, usual: Sequence[str] = SCORE_SPLITS, op
     return table.of_split(found)
 
 
-def divide(table: Table | None, fit: Table | None, asked: Asked, *, same_file: bool = False) -> Division:
+def divide(
+    table: PredictionTable | None, fit: PredictionTable | None, asked: Asked, *, same_file: bool = False
+) -> Division:
     """The rows to fit to and those to score, from what was read and what was asked."""
     if fit is not None:
         return _of_two(table, fit, asked, same_file)
@@ -98,7 +102,7 @@ def divide(table: Table | None, fit: Table | None, asked: Asked, *, same_file: b
     return Division(rows, rows, f"fitted to and scored on the same {rows.num_rows:,} rows", same_data=True)
 
 
-def hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table]:
+def hold_out(table: PredictionTable, share: float, seed: int) -> tuple[PredictionTable, PredictionTable]:
     """The rows to fit to and the rows to score: a random share of every class, at least a row of each part."""
     import numpy as np
 
@@ -115,7 +119,7 @@ def hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table]:
     return table.take(~scored), table.take(scored)
 
 
-def shared_rows(fit: Table, score: Table) -> int:
+def shared_rows(fit: PredictionTable, score: PredictionTable) -> int:
     """How many scored rows equal a row of the fit in scores and label.
 
     0 where most rows of the fit have a twin among themselves, as those of a model with few different outputs do: then
@@ -128,7 +132,7 @@ def shared_rows(fit: Table, score: Table) -> int:
     return sum(each in distinct for each in _hashes(score))
 
 
-def _of_two(table: Table | None, fit: Table, asked: Asked, same_file: bool) -> Division:
+def _of_two(table: PredictionTable | None, fit: PredictionTable, asked: Asked, same_file: bool) -> Division:
     if asked.holdout is not None:
         raise InputError("--holdout: does not go with --fit, which names the rows of the fit. Leave out one of them.")
     rows = only(fit, asked.fit_split, FIT_SPLITS, "--fit-split")
@@ -140,7 +144,7 @@ def _of_two(table: Table | None, fit: Table, asked: Asked, same_file: bool) -> D
     return _checked(rows, score, f"fitted to {_named(rows)}, scored on {_named(score)}", asked, same=same)
 
 
-def _by_column(table: Table, asked: Asked) -> Division:
+def _by_column(table: PredictionTable, asked: Asked) -> Division:
     names = []
     usual = (("--fit-split", asked.fit_split, FIT_SPLITS), ("--score-split", asked.score_split, SCORE_SPLITS))
     there = table.splits()
@@ -154,7 +158,7 @@ def _by_column(table: Table, asked: Asked) -> Division:
     return _checked(fit, score, f"fitted to {sizes[0]}, scored on {sizes[1]}", asked, same=names[0] == names[1])
 
 
-def _held_out(table: Table, share: float, asked: Asked) -> Division:
+def _held_out(table: PredictionTable, share: float, asked: Asked) -> Division:
     fit, score = hold_out(table, share, asked.seed)
     drawn = f"a random {100 * share:g} % of the rows ({score.num_rows:,}, seed {asked.seed})"
     return Division(
@@ -162,7 +166,7 @@ def _held_out(table: Table, share: float, asked: Asked) -> Division:
     )
 
 
-def _checked(fit: Table, score: Table, words: str, asked: Asked, *, same: bool = False) -> Division:
+def _checked(fit: PredictionTable, score: PredictionTable, words: str, asked: Asked, *, same: bool = False) -> Division:
     """The division, unless all that is scored was fitted to."""
     shared = score.num_rows if same else shared_rows(fit, score)
     if shared < score.num_rows:
@@ -180,7 +184,7 @@ def same_files(fit: Sequence[str], score: Sequence[str]) -> bool:
     return any(os.path.exists(a) and os.path.exists(b) and os.path.samefile(a, b) for a in fit for b in score)
 
 
-def _require_alike(fit: Table, score: Table) -> None:
+def _require_alike(fit: PredictionTable, score: PredictionTable) -> None:
     for what, one, other in (
         ("classes", fit.num_classes, score.num_classes),
         ("kind of scores", fit.kind, score.kind),
@@ -191,7 +195,7 @@ def _require_alike(fit: Table, score: Table) -> None:
             raise InputError(f"{score.name}: {what} must be those of the fit; it has {said}.")
 
 
-def _hashes(table: Table) -> list[int]:
+def _hashes(table: PredictionTable) -> list[int]:
     """A number for each row that only equal rows share, but for chance."""
     import numpy as np
 
@@ -200,7 +204,7 @@ def _hashes(table: Table) -> list[int]:
     return [hash((row.tobytes(), label)) for row, label in zip(scores, table.labels.tolist(), strict=True)]
 
 
-def _named(table: Table) -> str:
+def _named(table: PredictionTable) -> str:
     return f"{table.name} ({table.num_rows:,} rows)"
 
 

@@ -12,9 +12,9 @@ from focalcal.cli.splits import SCORE_SPLITS, Asked
 from focalcal.cli.tables import How, assessed
 from focalcal.errors import InputError
 from focalcal.files import PredictionStream
-from focalcal.files.change import share_of
-from focalcal.files.find import find_shards
-from focalcal.files.stream import OnBadShard
+from focalcal.files.derived_streams import share_of
+from focalcal.files.discovery import find_shards
+from focalcal.files.prediction_stream import OnBadShard
 from focalcal.metrics import Evaluation, evaluate
 from focalcal.predictions.stream import Stream
 from focalcal.report.assess import assess_totals

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from focalcal.calibrators import Calibrator
-    from focalcal.files import Table
+    from focalcal.files import PredictionTable
     from focalcal.report.assess import Assessment, Judged
 
 
@@ -53,7 +53,7 @@ class How:
 
 
 def assess_table(
-    table: Table, how: How, advance: Advance, what: str, calibrator: Calibrator | None = None
+    table: PredictionTable, how: How, advance: Advance, what: str, calibrator: Calibrator | None = None
 ) -> Assessment:
     """The assessment of a table's rows, as they are or calibrated; `advance` shows how far it is."""
     from focalcal.report.assess import assess
@@ -173,7 +173,7 @@ def change_warnings(before: Assessed, after: Assessed) -> list[str]:
     return both + [f"{when}: {each}" for when, result in apart for each in result.warnings if each not in both]
 
 
-def describe(table: Table, split: str | None = None) -> str:
+def describe(table: PredictionTable, split: str | None = None) -> str:
     """Where rows came from and how many there are."""
     said = [f"{table.num_rows:,} rows", f"{table.num_classes:,} classes", table.kind]
     said += ["weighted"] if table.weights is not None else []

@@ -15,11 +15,11 @@ from numpy.lib import format as npy_format
 
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.arrays import ArrayFile, StoredArray, require_possible
-from focalcal.files.limits import readable
-from focalcal.files.names import shown
-from focalcal.files.source import Source
-from focalcal.files.table import Columns
+from focalcal.files.column_names import shown
+from focalcal.files.memory_limits import readable
+from focalcal.files.named_arrays import ArrayFile, StoredArray, require_possible
+from focalcal.files.prediction_table import Columns
+from focalcal.files.source_file import SourceFile
 from focalcal.predictions.arrays import KINDS, Kind
 
 _MAGIC = b"\x93NUMPY"
@@ -96,12 +96,12 @@ def npy_bytes(values: Array) -> bytes:
     return npy_header(values.dtype, values.shape) + values.tobytes()
 
 
-def open_npy(source: Source) -> StoredArray:
+def open_npy(source: SourceFile) -> StoredArray:
     """The array of an .npy file."""
     return stored_npy(source.name, "", source.open, source.size)
 
 
-def npy_files(sources: tuple[Source, ...], columns: Columns) -> ArrayFile:
+def npy_files(sources: tuple[SourceFile, ...], columns: Columns) -> ArrayFile:
     """Scores in an .npy, and the labels in the next one or in the one that the caller names."""
     scores = sources[0]
     arrays: dict[str, StoredArray] = {npy_kind(scores, columns): open_npy(scores)}
@@ -114,13 +114,13 @@ def npy_files(sources: tuple[Source, ...], columns: Columns) -> ArrayFile:
     return ArrayFile(scores.name, arrays)
 
 
-def npy_folder(sources: tuple[Source, ...]) -> ArrayFile:
+def npy_folder(sources: tuple[SourceFile, ...]) -> ArrayFile:
     """A directory whose .npy files are named as the keys of an .npz are."""
     folder = sources[0].path.parent
     return ArrayFile(str(folder), {source.path.stem: open_npy(source) for source in sources})
 
 
-def npy_kind(source: Source, columns: Columns) -> Kind:
+def npy_kind(source: SourceFile, columns: Columns) -> Kind:
     """What the scores of an .npy are: as the caller says, or as its name does (`val_logits.npy`)."""
     if columns.kind is not None:
         return columns.kind
@@ -133,8 +133,8 @@ def npy_kind(source: Source, columns: Columns) -> Kind:
     return found[0]  # type: ignore[return-value]
 
 
-def _beside(scores: Source, named: str) -> Source:
+def _beside(scores: SourceFile, named: str) -> SourceFile:
     if not named.endswith(".npy"):
         raise InputError(f"{scores.name}: an .npy has no key {named}; name the .npy that holds it.")
     path = Path(named)
-    return Source.of(path if path.exists() else scores.path.parent / named)
+    return SourceFile.of(path if path.exists() else scores.path.parent / named)

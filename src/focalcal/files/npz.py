@@ -11,18 +11,18 @@ from functools import partial
 from typing import IO, BinaryIO, TypeVar, cast
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.arrays import ArrayFile, StoredArray
-from focalcal.files.limits import DEFLATE_RATIO, require_no_bomb
-from focalcal.files.names import shown
+from focalcal.files.column_names import shown
+from focalcal.files.memory_limits import DEFLATE_RATIO, require_no_bomb
+from focalcal.files.named_arrays import ArrayFile, StoredArray
 from focalcal.files.npy import stored_npy
-from focalcal.files.source import Source
+from focalcal.files.source_file import SourceFile
 
 T = TypeVar("T")
 _ENCRYPTED = 0x1
 _CHUNK = 1 << 20
 
 
-class Archive:
+class NpzArchive:
     """An open .npz: the members, and the arrays among them."""
 
     def __init__(self, name: str, zipped: zipfile.ZipFile, size: int) -> None:
@@ -64,7 +64,7 @@ class Archive:
 class _Arrays(Mapping[str, StoredArray]):
     """Arrays by key; a header is read when its array is asked for, so that a broken one nobody needs does no harm."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: NpzArchive) -> None:
         self._archive = archive
         self._keys = [each.removesuffix(".npy") for each in archive.members if each.endswith(".npy")]
 
@@ -79,13 +79,13 @@ class _Arrays(Mapping[str, StoredArray]):
 
 
 @contextmanager
-def open_npz(source: Source) -> Iterator[Archive]:
+def open_npz(source: SourceFile) -> Iterator[NpzArchive]:
     """An .npz whose members have been checked."""
     with source.open() as file:
         if file.read(2) != b"PK":
             raise FileFormatError(f"{source.name}: is not an .npz archive. {source.hint()}Save it with np.savez.")
         with _opened(f"{source.name}:", lambda: zipfile.ZipFile(file)) as zipped:
-            yield Archive(source.name, zipped, source.size)
+            yield NpzArchive(source.name, zipped, source.size)
 
 
 def _opened(what: str, open_it: Callable[[], T]) -> T:

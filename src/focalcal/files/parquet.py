@@ -12,13 +12,13 @@ import numpy as np
 
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.arrays import history_of
-from focalcal.files.arrow import ArrowRows, Wanted, metadata_of, pyarrow, tables_of, told_as_damage
-from focalcal.files.check import joined
-from focalcal.files.limits import BATCH_VALUES, require_memory, require_no_bomb, rows_per_batch
-from focalcal.files.names import HISTORY, find_score_columns, require_once
-from focalcal.files.source import Source
-from focalcal.files.table import Columns, Table
+from focalcal.files.arrow_rows import ArrowRows, ColumnsToRead, metadata_of, pyarrow, tables_of, told_as_damage
+from focalcal.files.checks import joined
+from focalcal.files.column_names import HISTORY, find_score_columns, require_once
+from focalcal.files.memory_limits import BATCH_VALUES, require_memory, require_no_bomb, rows_per_batch
+from focalcal.files.named_arrays import history_of
+from focalcal.files.prediction_table import Columns, PredictionTable
+from focalcal.files.source_file import SourceFile
 from focalcal.predictions.arrays import Kind
 
 _BUFFER = 1 << 20
@@ -80,7 +80,7 @@ class ParquetFile(ArrowRows):
 
 
 @contextmanager
-def open_parquet(source: Source, columns: Columns) -> Iterator[ParquetFile]:
+def open_parquet(source: SourceFile, columns: Columns) -> Iterator[ParquetFile]:
     """A Parquet file whose columns of scores have been found."""
     pa = pyarrow()
     with source.open() as stream:
@@ -116,17 +116,17 @@ def _require_counts(metadata: Any) -> None:
 
 
 def parquet_tables(
-    source: Source, columns: Columns, *, by: str | None = None, constants: Mapping[str, str] | None = None
-) -> Iterator[Table]:
+    source: SourceFile, columns: Columns, *, by: str | None = None, constants: Mapping[str, str] | None = None
+) -> Iterator[PredictionTable]:
     """The rows of a Parquet file in tables of bounded size, unchecked but for nulls and types."""
     with open_parquet(source, columns) as file:
-        wanted = Wanted.of(source.name, file.schema.names, columns, by, constants or {})
+        wanted = ColumnsToRead.of(source.name, file.schema.names, columns, by, constants or {})
         rows = rows_per_batch(file.width())
         batches = file.batches(rows, columns=[*file.scores.names, *wanted.stored()])
         yield from tables_of(file, batches, wanted, file.metadata)
 
 
-def read_parquet(source: Source, columns: Columns, constants: Mapping[str, str] | None = None) -> Table:
+def read_parquet(source: SourceFile, columns: Columns, constants: Mapping[str, str] | None = None) -> PredictionTable:
     """Everything that a Parquet file says, unchecked but for nulls and types."""
     with open_parquet(source, columns) as file:
         unpacked = file.num_rows * file.first_row().nbytes
@@ -136,7 +136,7 @@ def read_parquet(source: Source, columns: Columns, constants: Mapping[str, str] 
     return replace(joined(list(parquet_tables(source, columns, constants=constants))), history=history)
 
 
-def write_parquet(table: Table, out: IO[bytes]) -> None:
+def write_parquet(table: PredictionTable, out: IO[bytes]) -> None:
     """Scores as a column of lists, class names and the record of an AdaFocal run among the metadata."""
     pa = pyarrow()
     columns = {table.kind: _listed(table.scores), "labels": table.labels, "weights": table.weights}
@@ -165,7 +165,7 @@ def _listed(values: Array, like: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class Rewriting:
+class ParquetRewriter:
     """A Parquet file as it will be: the same schema but for the columns of scores, the same compression."""
 
     file: ParquetFile
@@ -227,7 +227,7 @@ def _of_type(values: Array, kind: Any) -> Any:
 def rewrite_parquet(file: ParquetFile, out: IO[bytes], to: Kind, calibrated: Callable[[Array], Array]) -> None:
     """The file with its scores run through `calibrated`, row group by row group; very large groups are divided."""
     pa = pyarrow()
-    new = Rewriting(file, to)
+    new = ParquetRewriter(file, to)
     schema = new.schema()
     width = file.first_row().size
     with told_as_damage(file.name):

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from focalcal.errors import InputError, MissingExtraError
-from focalcal.files.parts import Part, RecordPart
-from focalcal.files.stream import PredictionStream, Reading, fold_batches
+from focalcal.files.prediction_stream import PredictionStream, ShardReader, fold_batches
+from focalcal.files.stream_parts import RecordPart, StreamPart
 from focalcal.predictions.stream import Batch, Fold, Merge, Stream
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def ray() -> Any:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PartResult:
     """What came of a part: a value, None if it had no rows, or the reason why it cannot be read."""
 
     value: Any = None
@@ -92,14 +92,14 @@ class RayStream(Stream):
         for name, error in _bad_ones(cluster, shards):
             stream.skip(name, error)
             del shards[name]
-        whole = cluster.get(together(list(shards.values()))) if shards else Outcome()
+        whole = cluster.get(together(list(shards.values()))) if shards else PartResult()
         if whole.value is None:
             raise InputError(f"{self.name}: has no rows that count. Check the split and the files.")
         value: P = whole.value
         return value
 
 
-def _fold_part(part: Part, how: tuple[Reading, Fold[Any], str | None]) -> Outcome:
+def _fold_part(part: StreamPart, how: tuple[ShardReader, Fold[Any], str | None]) -> PartResult:
     """The fold of the rows of a part. Runs in a task."""
     import torch
 
@@ -107,10 +107,10 @@ def _fold_part(part: Part, how: tuple[Reading, Fold[Any], str | None]) -> Outcom
     reading, fold, by = how
     read = _Watched(reading.batches(part, by))
     try:
-        return Outcome(fold_batches(fold, read))
+        return PartResult(fold_batches(fold, read))
     except InputError as error:
         if read.failed:
-            return Outcome(error=error)
+            return PartResult(error=error)
         raise
 
 
@@ -128,11 +128,11 @@ class _Watched(Iterator[Batch]):
             raise
 
 
-def _merge_some(merge: Merge[Any], *outcomes: Outcome) -> Outcome:
+def _merge_some(merge: Merge[Any], *outcomes: PartResult) -> PartResult:
     """Outcomes together; a bad one makes them bad. Runs in a task."""
     bad = next((each for each in outcomes if each.error is not None), None)
     values = [each.value for each in outcomes if each.value is not None]
-    return bad or Outcome(functools.reduce(merge, values) if values else None)
+    return bad or PartResult(functools.reduce(merge, values) if values else None)
 
 
 def _bad_ones(cluster: Any, shards: dict[str, Any]) -> list[tuple[str, InputError]]:
@@ -142,14 +142,14 @@ def _bad_ones(cluster: Any, shards: dict[str, Any]) -> list[tuple[str, InputErro
     return [(name, error) for name, error in zip(shards, errors, strict=True) if error is not None]
 
 
-def ray_parts(dataset: Any) -> list[Part]:
+def ray_parts(dataset: Any) -> list[StreamPart]:
     """The parts of a Ray dataset: its blocks, which stay in Ray's memory until a task reads them."""
     blocks = [reference for bundle in dataset.iter_internal_ref_bundles() for reference in bundle.block_refs]
-    return [RecordPart(f"block {place}", _Block(block), {}) for place, block in enumerate(blocks)]
+    return [RecordPart(f"block {place}", _RayBlock(block), {}) for place, block in enumerate(blocks)]
 
 
 @dataclass(frozen=True)
-class _Block:
+class _RayBlock:
     block: Any
 
     def __call__(self) -> Iterable[Any]:

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from focalcal.errors import InputError, MissingExtraError
-from focalcal.files.arrow import pyarrow
-from focalcal.files.source import Source, readable_file
+from focalcal.files.arrow_rows import pyarrow
+from focalcal.files.source_file import SourceFile, readable_file
 
 _ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://(.*)", re.DOTALL)
 _SIGNS = "*?["
@@ -23,7 +23,7 @@ def is_address(path: str) -> bool:
     return _ADDRESS.fullmatch(path) is not None
 
 
-def remote_sources(address: str) -> list[Source]:
+def remote_sources(address: str) -> list[SourceFile]:
     """The files that an address stands for: one, those of a directory and all below it, or those of a pattern."""
     base, pattern = _parted(address)
     filesystem, root = _filesystem(base)
@@ -38,7 +38,7 @@ def remote_sources(address: str) -> list[Source]:
     if not files:
         what = "no file matches this pattern" if pattern else "there is no such file or directory"
         raise InputError(f"{address}: {what}. Check the address, and that it is quoted in the shell.")
-    return [Source(f"{scheme}://{each.lstrip('/')}", Path(each), filesystem) for each in sorted(files)]
+    return [SourceFile(f"{scheme}://{each.lstrip('/')}", Path(each), filesystem) for each in sorted(files)]
 
 
 def _parted(address: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from focalcal.calibrators.focal import FocalTemperatureScaling
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.core.checks import require
 from focalcal.errors import FocalCalError
-from focalcal.files.table import Table
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.metrics.uncertainty import usual_resamples
 from focalcal.report import facts, sample
 from focalcal.report.contents import Contents, Dynamics, Explorer, Landscape, Model, Version
@@ -42,8 +42,8 @@ class ModelInput:
     """
 
     name: str
-    score: Table
-    fit: Table | None
+    score: PredictionTable
+    fit: PredictionTable | None
     split: str
     same_data: bool = False
     calibrators: Mapping[str, Calibrator] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def build_contents(
     contents.
 
     >>> logits = np.random.default_rng(0).normal(size=(200, 3))
-    >>> table = Table("t", logits, "logits", labels=(logits + 1).argmax(1))
+    >>> table = PredictionTable("t", logits, "logits", labels=(logits + 1).argmax(1))
     >>> contents = build_contents([ModelInput("a", table.take(np.arange(100)), None, "all")], num_resamples=100)
     >>> contents.models[0].versions[0].name
     'as it is'
@@ -258,7 +258,7 @@ class _Builder:
         return temperature, gamma, focal
 
 
-def _dynamics(table: Table) -> Dynamics | None:
+def _dynamics(table: PredictionTable) -> Dynamics | None:
     """AdaFocal's gammas, where the file has the record of a run."""
     if not all(len(table.history.get(name, ())) for name in ("gamma", "lower_edge", "upper_edge")):
         return None

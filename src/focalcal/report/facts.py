@@ -10,7 +10,7 @@ import numpy as np
 from focalcal.core.binning import bin_norm
 from focalcal.core.checks import require
 from focalcal.core.ranking import Array
-from focalcal.files.table import Table
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.metrics import read
 from focalcal.metrics.classes import ClassRows
 from focalcal.predictions.arrays import Predictions
@@ -35,7 +35,7 @@ class Decisions:
     weight: Array | None
 
     @staticmethod
-    def of(table: Table) -> Decisions:
+    def of(table: PredictionTable) -> Decisions:
         """The decisions of a table's scores; of equal scores the first class is predicted, as everywhere."""
         labels, predicted, weights = [], [], []
         for chunk in predictions_of(table).chunks(check=False):
@@ -46,22 +46,22 @@ class Decisions:
         return Decisions(np.concatenate(labels), np.concatenate(predicted), np.concatenate(weight) if weight else None)
 
 
-def predictions_of(table: Table) -> Predictions:
+def predictions_of(table: PredictionTable) -> Predictions:
     """A table's labelled scores, checked."""
     return Predictions(table.scores, labels_of(table), kind=table.kind, sample_weight=table.weights)
 
 
-def labels_of(table: Table) -> Array:
+def labels_of(table: PredictionTable) -> Array:
     """The labels of a table that must have some."""
     require(table.labels is not None, table.name, "must have labels here", "scores alone")
     assert table.labels is not None
     return table.labels
 
 
-def class_names(table: Table) -> list[str]:
+def class_names(table: PredictionTable) -> list[str]:
     """The names of a table's classes, or "class 3" and so on where it has none.
 
-    >>> class_names(Table("t", np.zeros((1, 2)), "logits"))
+    >>> class_names(PredictionTable("t", np.zeros((1, 2)), "logits"))
     ['class 0', 'class 1']
     """
     if table.class_names is None:
@@ -104,7 +104,9 @@ def _hashes(rows: Array, factors: Array) -> Array:
     return np.asarray((bits * factors).sum(1, dtype=np.uint64))
 
 
-def class_table(table: Table, decisions: Decisions, names: Sequence[str], num_bins: int, at_most: int) -> ClassTable:
+def class_table(
+    table: PredictionTable, decisions: Decisions, names: Sequence[str], num_bins: int, at_most: int
+) -> ClassTable:
     """What the model does with each class, the worst calibrated ones first."""
     rows = read(table.scores, labels_of(table), kind=table.kind, sample_weight=table.weights, target="classwise")
     assert isinstance(rows, ClassRows)

@@ -16,7 +16,7 @@ from focalcal.calibrators.search import plain_search
 from focalcal.core.checks import require
 from focalcal.core.ranking import Array
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
-from focalcal.files.table import Table
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.report.contents import Landscape, Point
 from focalcal.report.facts import labels_of
 from focalcal.report.sample import Sample, sample_of, some_rows
@@ -65,14 +65,14 @@ class _Ground:
         return _lowest(values[CRITERIA.index(criterion)], gammas, temperatures)
 
 
-def landscape(table: Table, criterion: str, *, num_bins: int = 15, seed: int = 0) -> Landscape:
+def landscape(table: PredictionTable, criterion: str, *, num_bins: int = 15, seed: int = 0) -> Landscape:
     """The landscape of one criterion, `"nll"` or `"ada_ece"`; see `landscapes`."""
     require(criterion in CRITERIA, "criterion", f"must be one of {', '.join(CRITERIA)}", repr(criterion))
     return landscapes(table, num_bins=num_bins, seed=seed)[CRITERIA.index(criterion)]
 
 
 def landscapes(
-    table: Table, *, fitted: Sequence[Calibrator] = (), num_bins: int = 15, seed: int = 0
+    table: PredictionTable, *, fitted: Sequence[Calibrator] = (), num_bins: int = 15, seed: int = 0
 ) -> list[Landscape]:
     """The landscapes of NLL and AdaECE on a table's rows, or on a seeded sample of at most 5,000 of them.
 
@@ -82,7 +82,7 @@ def landscapes(
     lies below it.
 
     >>> logits = np.random.default_rng(0).normal(size=(60, 3))
-    >>> table = Table("t", logits, "logits", labels=(logits + [1.0, 0.0, 0.0]).argmax(1))
+    >>> table = PredictionTable("t", logits, "logits", labels=(logits + [1.0, 0.0, 0.0]).argmax(1))
     >>> [each.criterion for each in landscapes(table)]
     ['nll', 'ada_ece']
     """
@@ -124,7 +124,7 @@ def _landscape(
     )
 
 
-def _best_temperature(table: Table, criterion: str, num_bins: int) -> float:
+def _best_temperature(table: PredictionTable, criterion: str, num_bins: int) -> float:
     data = data_of_arrays(table.scores, labels_of(table), table.kind, table.weights)
     return plain_search(data, Criterion(criterion, num_bins=num_bins), TEMPERATURE_BOUNDS).temperature
 

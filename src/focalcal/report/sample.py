@@ -23,7 +23,7 @@ from torch import Tensor
 
 from focalcal.core.checks import require
 from focalcal.core.ranking import Array
-from focalcal.files.table import Table
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.metrics import ada_ece, ece, from_pairs
 from focalcal.predictions.arrays import logits_of
 from focalcal.report.contents import Explorer
@@ -108,7 +108,7 @@ def measures(explorer: Explorer, gamma: float, temperature: float, *, num_bins: 
     1e-6 / `num_bins` away from an edge of equal-width bins counts as lying on it. There are at most as many bins of
     equal mass as rows.
 
-    >>> table = Table("t", np.array([[2.0, 0.0], [0.0, 1.0]]), "logits", labels=np.array([0, 0]))
+    >>> table = PredictionTable("t", np.array([[2.0, 0.0], [0.0, 1.0]]), "logits", labels=np.array([0, 0]))
     >>> {name: round(value, 3) for name, value in measures(explorer_of(table), 0.0, 1.0).items()}
     {'ece': 0.425, 'ada_ece': 0.425, 'nll': 0.72}
     """
@@ -137,7 +137,7 @@ def measures_of(sample: Sample, confidence: Tensor, nll: Tensor, num_bins: int) 
 
 
 def explorer_of(
-    table: Table,
+    table: PredictionTable,
     *,
     seed: int = 0,
     budget: int = BUDGET,
@@ -147,7 +147,7 @@ def explorer_of(
 ) -> Explorer:
     """A sample of a table's rows for the page, in at most about `budget` bytes, and where its sliders start.
 
-    >>> table = Table("t", np.array([[2.0, 0.0], [0.0, 1.0]]), "logits", labels=np.array([0, 0]))
+    >>> table = PredictionTable("t", np.array([[2.0, 0.0], [0.0, 1.0]]), "logits", labels=np.array([0, 0]))
     >>> explorer_of(table).num_rows
     2
     """
@@ -187,10 +187,10 @@ def _bytes_of_row(width: int, ranges: int) -> int:
     return 4 * width + 2 * ranges * (4 + 2) + 2 + 1
 
 
-def some_rows(table: Table, at_most: int, seed: int) -> Table:
+def some_rows(table: PredictionTable, at_most: int, seed: int) -> PredictionTable:
     """So many rows at most, drawn without replacement from those that have a weight, in their order.
 
-    >>> some_rows(Table("t", np.arange(6.0).reshape(3, 2), "logits"), 2, seed=0).num_rows
+    >>> some_rows(PredictionTable("t", np.arange(6.0).reshape(3, 2), "logits"), 2, seed=0).num_rows
     2
     """
     some = np.arange(table.num_rows) if table.weights is None else np.flatnonzero(table.weights)
@@ -199,7 +199,7 @@ def some_rows(table: Table, at_most: int, seed: int) -> Table:
     return table if len(some) == table.num_rows else table.take(some)
 
 
-def sample_of(table: Table, *, width: int, ranges: int) -> Sample:
+def sample_of(table: PredictionTable, *, width: int, ranges: int) -> Sample:
     """All rows of a table in the form of the sample, with `width` logits kept and the others in `ranges`."""
     pieces = []
     for chunk in predictions_of(table).chunks():
@@ -299,7 +299,7 @@ def _ranges(distance: Array, ranges: int) -> Array:
 def decode(explorer: Explorer) -> Sample:
     """The sample that an explorer holds.
 
-    >>> table = Table("t", np.array([[2.0, 0.0], [0.0, 1.0]]), "logits", labels=np.array([0, 0]))
+    >>> table = PredictionTable("t", np.array([[2.0, 0.0], [0.0, 1.0]]), "logits", labels=np.array([0, 0]))
     >>> decode(explorer_of(table)).scores
     tensor([[ 0., -2.],
             [ 0., -1.]], dtype=torch.float64)

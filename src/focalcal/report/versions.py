@@ -11,7 +11,7 @@ import torch
 
 from focalcal.calibrators.base import Calibrator, FitReport
 from focalcal.core.binning import Scheme
-from focalcal.files.table import Table
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.metrics import accuracy_bands, consistency_bars, risk_coverage_curve
 from focalcal.metrics.rows import Rows
 from focalcal.predictions.arrays import Predictions, logits_of
@@ -41,7 +41,7 @@ class Measuring:
     seed: int
 
 
-def calibrated(table: Table, calibrator: Calibrator) -> Table:
+def calibrated(table: PredictionTable, calibrator: Calibrator) -> PredictionTable:
     """The table with a calibrator's log-probabilities as its scores, made by chunks in the scores' precision."""
     predictions = Predictions(table.scores, None, kind=table.kind)
     wide = np.float64 if table.scores.dtype == np.float64 else np.float32
@@ -55,7 +55,7 @@ def calibrated(table: Table, calibrator: Calibrator) -> Table:
 
 
 def measure(
-    table: Table, how: Measuring, *, name: str = AS_IT_IS, settings: str = "", warnings: Iterable[str] = ()
+    table: PredictionTable, how: Measuring, *, name: str = AS_IT_IS, settings: str = "", warnings: Iterable[str] = ()
 ) -> tuple[Version, Rows]:
     """Everything that the report says about one version of a model, and its rows."""
     found = assess(

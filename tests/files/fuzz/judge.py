@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.core.ranking import Array
-from focalcal.files import Table
+from focalcal.files import PredictionTable
 from tests.files.fuzz.valid import take_tensors_apart
 
 Judgement = tuple[str, str]
@@ -24,7 +24,7 @@ _PREFIXES = {"logits": ("logit", "logits"), "probs": ("prob", "probs")}
 _PREFIXES["log_probs"] = ("log_prob", "log_probs", "logprob", "logprobs")
 
 
-def judge(table: Table, paths: list[Path]) -> Judgement:
+def judge(table: PredictionTable, paths: list[Path]) -> Judgement:
     """`read` if the table is sound and as another reader has it, else `failed`, and why."""
     wrong = _unsound(table)
     if wrong:
@@ -42,7 +42,7 @@ def judge(table: Table, paths: list[Path]) -> Judgement:
     return "read", ""
 
 
-def _unsound(table: Table) -> str:
+def _unsound(table: PredictionTable) -> str:
     """The first rule that a table breaks, or nothing."""
     scores, labels, weights, split, names = table.scores, table.labels, table.weights, table.split, table.class_names
     rows, classes = len(scores), 2 if scores.ndim == 1 else scores.shape[-1]
@@ -88,9 +88,9 @@ def _same(ours: Any, theirs: Any) -> bool:
     return bool(np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == theirs.dtype.kind == "f"))
 
 
-def _by_another_reader(table: Table, paths: list[Path]) -> Parts:
+def _by_another_reader(table: PredictionTable, paths: list[Path]) -> Parts:
     """The parts of the table as numpy, safetensors, pyarrow or csv read them on their own."""
-    readers: dict[str, Callable[[Table, list[Path]], Parts]] = {
+    readers: dict[str, Callable[[PredictionTable, list[Path]], Parts]] = {
         ".npz": _npz,
         ".npy": _npy,
         "": _npy,
@@ -104,7 +104,7 @@ def _by_another_reader(table: Table, paths: list[Path]) -> Parts:
     return readers[paths[0].suffix](table, paths)
 
 
-def _npz(table: Table, paths: list[Path]) -> Parts:
+def _npz(table: PredictionTable, paths: list[Path]) -> Parts:
     with np.load(paths[0], allow_pickle=False) as file:
         there = [name.removesuffix(".npy") for name in file.zip.namelist() if name.endswith(".npy")]
         return _parts(table, {key: file[key] for key in there if _matters(key, (table.kind,))})
@@ -115,7 +115,7 @@ def _matters(key: str, scores: tuple[str, ...]) -> bool:
     return key in (*scores, "labels", "label", "weights", "weight", "split", "class_names") or key[:8] == "history_"
 
 
-def _npy(table: Table, paths: list[Path]) -> Parts:
+def _npy(table: PredictionTable, paths: list[Path]) -> Parts:
     if paths[0].is_dir():
         files = {path.stem: path for path in paths[0].iterdir()}
     else:
@@ -124,7 +124,7 @@ def _npy(table: Table, paths: list[Path]) -> Parts:
     return _parts(table, {key: np.load(path, allow_pickle=False) for key, path in wanted.items()})
 
 
-def _tensors(table: Table, paths: list[Path]) -> Parts:
+def _tensors(table: PredictionTable, paths: list[Path]) -> Parts:
     from safetensors import deserialize
 
     content = paths[0].read_bytes()
@@ -145,7 +145,7 @@ def _tensor(said: dict[str, Any]) -> Array:
     return np.frombuffer(data, code).reshape(said["shape"])
 
 
-def _parts(table: Table, arrays: dict[str, Array], metadata: dict[str, str] | None = None) -> Parts:
+def _parts(table: PredictionTable, arrays: dict[str, Array], metadata: dict[str, str] | None = None) -> Parts:
     """What the arrays of a file mean: scores widened, labels as numbers of classes, text as text."""
     metadata = metadata or {}
     history = {key: np.array(json.loads(text), float) for key, text in metadata.items() if key.startswith("history_")}
@@ -186,7 +186,7 @@ def _numbers(labels: Any, names: list[str] | None) -> list[int]:
     return [by_name[each] if isinstance(each, str) else each for each in values]
 
 
-def _parquet(table: Table, paths: list[Path]) -> Parts:
+def _parquet(table: PredictionTable, paths: list[Path]) -> Parts:
     import pyarrow.parquet as pq
 
     there = pq.read_schema(paths[0]).names
@@ -195,7 +195,7 @@ def _parquet(table: Table, paths: list[Path]) -> Parts:
     return _arrow_table(table, file)
 
 
-def _arrow(table: Table, paths: list[Path]) -> Parts:
+def _arrow(table: PredictionTable, paths: list[Path]) -> Parts:
     import pyarrow as pa
 
     content = paths[0].read_bytes()
@@ -205,7 +205,7 @@ def _arrow(table: Table, paths: list[Path]) -> Parts:
     return _arrow_table(table, file)
 
 
-def _arrow_table(table: Table, file: Any) -> Parts:
+def _arrow_table(table: PredictionTable, file: Any) -> Parts:
     """What an Arrow table says."""
     pairs = (file.schema.metadata or {}).items()
     said = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in pairs}
@@ -217,7 +217,7 @@ def _arrow_table(table: Table, file: Any) -> Parts:
     return parts
 
 
-def _text(table: Table, paths: list[Path]) -> Parts:
+def _text(table: PredictionTable, paths: list[Path]) -> Parts:
     with paths[0].open(encoding="utf-8-sig", newline="") as file:
         text = file.read()
 
@@ -230,7 +230,7 @@ def _text(table: Table, paths: list[Path]) -> Parts:
     return _of_columns(table, columns, {})
 
 
-def _of_columns(table: Table, columns: dict[str, list[Any]], metadata: dict[str, str]) -> Parts:
+def _of_columns(table: PredictionTable, columns: dict[str, list[Any]], metadata: dict[str, str]) -> Parts:
     """What the columns of a table mean; the names of its classes are those of its columns, or metadata."""
     prefixes = _PREFIXES[table.kind]
     whole = next((columns[prefix] for prefix in prefixes if prefix in columns), None)

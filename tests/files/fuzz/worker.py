@@ -25,7 +25,7 @@ import numpy as np
 
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files import PredictionStream, Table, read_predictions
+from focalcal.files import PredictionStream, PredictionTable, read_predictions
 from tests.files.fuzz.judge import Judgement, judge
 from tests.files.fuzz.mutate import mutated_files
 from tests.files.fuzz.valid import FORMATS, Files, valid_files
@@ -151,7 +151,7 @@ def _rows_of(stream: PredictionStream) -> tuple[Array, Array, Array | None]:
     )
 
 
-def _same_rows(rows: tuple[Array, Array, Array | None], table: Table) -> bool:
+def _same_rows(rows: tuple[Array, Array, Array | None], table: PredictionTable) -> bool:
     """Whether these are the rows of the table that count, to the last bit."""
     count = np.ones(table.num_rows, dtype=bool) if table.weights is None else table.weights > 0
     scores, labels, weights = rows

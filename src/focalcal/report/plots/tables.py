@@ -10,7 +10,7 @@ import torch
 
 from focalcal.core.checks import ArrayLike, require, to_float_tensor
 from focalcal.core.ranking import Array
-from focalcal.files.table import Table
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.predictions.arrays import Kind
 
 
@@ -21,7 +21,7 @@ def table_of(
     kind: Kind,
     sample_weight: ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
-) -> Table:
+) -> PredictionTable:
     """Scores (N, K), or (N,) of the positive class, and what belongs to them.
 
     >>> table_of([[2.0, 0.0]], [0], kind="logits", class_names=["cat", "dog"]).num_classes
@@ -33,7 +33,7 @@ def table_of(
     require(read.dim() in (1, 2), "scores", "must have shape (N, K) or (N,)", tuple(read.shape))
     weights = None if sample_weight is None else _array(sample_weight).astype(float)
     names = None if class_names is None else tuple(class_names)
-    return Table("scores", read.numpy(), kind, labels=_array(labels), weights=weights, class_names=names)
+    return PredictionTable("scores", read.numpy(), kind, labels=_array(labels), weights=weights, class_names=names)
 
 
 def _array(values: Any) -> Array:

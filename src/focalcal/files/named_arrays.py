@@ -14,9 +14,9 @@ import numpy as np
 
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.limits import require_memory, require_short, rows_per_batch
-from focalcal.files.names import HISTORY, find_group, find_part, find_score_key, is_text, shown
-from focalcal.files.table import Columns, Table
+from focalcal.files.column_names import HISTORY, find_group, find_part, find_score_key, is_text, shown
+from focalcal.files.memory_limits import require_memory, require_short, rows_per_batch
+from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.predictions.arrays import Kind
 
 _CHUNK = 1 << 20
@@ -140,7 +140,7 @@ class ArrayFile:
         return key, stored, kind
 
 
-def read_arrays(file: ArrayFile, columns: Columns) -> Table:
+def read_arrays(file: ArrayFile, columns: Columns) -> PredictionTable:
     """Everything that a file of named arrays says, unchecked but for the dtype and shape of its scores."""
     _, stored, kind = file.scores(columns)
     keys = {part: find_part(file.name, part, list(file.arrays), getattr(columns, part)) for part in _PARTS}
@@ -150,7 +150,7 @@ def read_arrays(file: ArrayFile, columns: Columns) -> Table:
     parts = {part: None if key is None else file.arrays[key].read() for part, key in keys.items()}
     history = {key.removeprefix(HISTORY): file.arrays[key].read() for key in file.arrays if key.startswith(HISTORY)}
     history = {**history_of(file.name, file.metadata), **history}
-    return Table(
+    return PredictionTable(
         name=file.name,
         scores=stored.read(),
         kind=kind,
@@ -165,7 +165,7 @@ def read_arrays(file: ArrayFile, columns: Columns) -> Table:
 _PARTS = ("labels", "weights", "split", "class_names")
 
 
-def array_tables(file: ArrayFile, columns: Columns, by: str | None = None) -> Iterator[Table]:
+def array_tables(file: ArrayFile, columns: Columns, by: str | None = None) -> Iterator[PredictionTable]:
     """The rows of a file of named arrays in tables of bounded size, unchecked but for dtype and shape of the scores."""
     _, stored, kind = file.scores(columns)
     there = list(file.arrays)
@@ -184,7 +184,7 @@ def array_tables(file: ArrayFile, columns: Columns, by: str | None = None) -> It
         found: dict[str, Array | None] = dict(zip(read, parts, strict=True))
         for part in ("split", "groups"):
             found[part] = _named_strings(file, part, found.get(part))
-        yield Table(file.name, scores, kind, class_names=names, **found)  # type: ignore[arg-type]
+        yield PredictionTable(file.name, scores, kind, class_names=names, **found)  # type: ignore[arg-type]
 
 
 def _class_names(file: ArrayFile, columns: Columns) -> tuple[str, ...] | None:

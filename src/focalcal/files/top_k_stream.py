@@ -11,12 +11,12 @@ import numpy as np
 
 from focalcal.core.ranking import Array
 from focalcal.errors import InputError
-from focalcal.files.ahead import read_ahead
-from focalcal.files.arrow import ArrowRows, pyarrow, told_as_damage
-from focalcal.files.find import Shard, find_shards
-from focalcal.files.limits import rows_per_batch
-from focalcal.files.names import ScoreColumns, find_group
-from focalcal.files.read import Paths
+from focalcal.files.arrow_rows import ArrowRows, pyarrow, told_as_damage
+from focalcal.files.column_names import ScoreColumns, find_group
+from focalcal.files.discovery import Shard, find_shards
+from focalcal.files.memory_limits import rows_per_batch
+from focalcal.files.read_ahead import read_ahead
+from focalcal.files.reading import Paths
 from focalcal.metrics.truncated import TopK
 
 # The longest lists that are expected when rows are taken together; longer ones only make larger batches.

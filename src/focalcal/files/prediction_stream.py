@@ -13,11 +13,11 @@ import numpy as np
 
 from focalcal.core.checks import require
 from focalcal.errors import InputError
-from focalcal.files.ahead import read_ahead, steady_memory
-from focalcal.files.check import checked, require_agreement
-from focalcal.files.find import find_shards
-from focalcal.files.parts import BatchesPart, FilePart, Part, dataset_parts
-from focalcal.files.table import Columns, Table
+from focalcal.files.checks import checked, require_agreement
+from focalcal.files.discovery import find_shards
+from focalcal.files.prediction_table import Columns, PredictionTable
+from focalcal.files.read_ahead import read_ahead, steady_memory
+from focalcal.files.stream_parts import BatchesPart, FilePart, StreamPart, dataset_parts
 from focalcal.predictions.arrays import Predictions
 from focalcal.predictions.stream import MEMORY, Batch, Fold, Merge, Stream
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 P = TypeVar("P")
-Source: TypeAlias = "str | Path | Sequence[str | Path] | Iterable[Any] | Callable[[], Iterable[Any]] | Any"
+StreamSource: TypeAlias = "str | Path | Sequence[str | Path] | Iterable[Any] | Callable[[], Iterable[Any]] | Any"
 OnBadShard: TypeAlias = Literal["raise", "skip"]
 Progress: TypeAlias = "Callable[[int, int, str], object]"
 
@@ -33,14 +33,14 @@ _USUAL = Columns()
 
 
 @dataclass(frozen=True)
-class Reading:
+class ShardReader:
     """How every part is read, and what all have in common: a table without rows."""
 
     columns: Columns
     split: str | None
-    like: Table
+    like: PredictionTable
 
-    def batches(self, part: Part, by: str | None) -> Iterator[Batch]:
+    def batches(self, part: StreamPart, by: str | None) -> Iterator[Batch]:
         """The rows of a part, checked; an error names the part."""
         before = 0
         for table in part.tables(self.columns, by):
@@ -62,7 +62,7 @@ class Reading:
                 yield Batch(part.name, rows, fine.groups, checked=True)
 
 
-def chosen(table: Table, split: str | None) -> Table:
+def chosen(table: PredictionTable, split: str | None) -> PredictionTable:
     """The rows of a split, if one is asked for."""
     if split is None:
         return table
@@ -98,7 +98,7 @@ class PredictionStream(Stream):
 
     def __init__(
         self,
-        source: Source,
+        source: StreamSource,
         columns: Columns = _USUAL,
         *,
         split: str | None = None,
@@ -114,7 +114,7 @@ class PredictionStream(Stream):
         self.memory, self.on_bad_shard = memory, on_bad_shard
         self.skipped: dict[str, str] = {}
         self.columns, self._split, self._progress = columns, split, progress
-        self._reading: Reading | None = None
+        self._reading: ShardReader | None = None
 
     @property
     def num_classes(self) -> int:
@@ -132,7 +132,7 @@ class PredictionStream(Stream):
         return self.reading.like.class_names
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ShardReader:
         """How parts are read; the first one that can be says what all have in common."""
         while self._reading is None:
             part = next((each for each in self.parts if each.name not in self.skipped), None)
@@ -143,7 +143,7 @@ class PredictionStream(Stream):
                 if first is None:
                     raise InputError(f"{part.name}: has no rows. Give a file that has some.")
                 like = checked(first, need_labels=True).take(np.zeros(0, dtype=np.int64))
-                self._reading = Reading(self.columns, self._split, like)
+                self._reading = ShardReader(self.columns, self._split, like)
             except InputError as error:
                 self.skip(part.name, error)
         return self._reading
@@ -163,12 +163,12 @@ class PredictionStream(Stream):
         with read_ahead(lambda: (batch for part in self._left() for batch in reading.batches(part, by))) as ahead:
             yield from ahead
 
-    def _left(self) -> list[Part]:
+    def _left(self) -> list[StreamPart]:
         return [part for part in self.parts if part.name not in self.skipped]
 
     def reduce(self, fold: Fold[P], merge: Merge[P], *, by: str | None = None) -> P:
         """One pass over all rows: `fold` of the batches of each part, merged in order."""
-        folded, reading = Folded[P](merge), self.reading
+        folded, reading = MergedShards[P](merge), self.reading
         with steady_memory(), read_ahead(lambda: self._events(reading, by)) as events:
             for part, group in itertools.groupby(events, key=lambda event: event[0]):
                 try:
@@ -178,7 +178,7 @@ class PredictionStream(Stream):
                     folded.drop(part.name)
         return folded.result(self.name)
 
-    def _events(self, reading: Reading, by: str | None) -> Iterator[tuple[Part, Batch | InputError]]:
+    def _events(self, reading: ShardReader, by: str | None) -> Iterator[tuple[StreamPart, Batch | InputError]]:
         """The batches of all parts; instead of those that cannot be read, the reason."""
         for part in self._left():
             try:
@@ -233,7 +233,7 @@ def fold_batches(fold: Fold[P], batches: Iterator[Batch]) -> P | None:
     return None if first is None else fold(itertools.chain([first], batches))
 
 
-class Folded(Generic[P]):
+class MergedShards(Generic[P]):
     """Partial results, merged shard by shard, so that a bad shard leaves nothing behind."""
 
     def __init__(self, merge: Merge[P]) -> None:
@@ -271,7 +271,7 @@ class Folded(Generic[P]):
         return self._merge(one, other)
 
 
-def _parts(source: Source, stack: ExitStack) -> tuple[list[Part], str]:
+def _parts(source: StreamSource, stack: ExitStack) -> tuple[list[StreamPart], str]:
     """The parts that a source stands for, and what messages call it."""
     if isinstance(source, (str, Path)):
         return [FilePart(shard) for shard in find_shards(source, stack)], str(source)

@@ -16,11 +16,19 @@ import numpy as np
 
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.check import check_scores
-from focalcal.files.limits import require_memory, require_short, rows_per_batch
-from focalcal.files.names import ScoreColumns, find_group, find_part, find_score_columns, listed, require_once, shown
-from focalcal.files.source import Source, format_by_bytes
-from focalcal.files.table import Columns, Table
+from focalcal.files.checks import check_scores
+from focalcal.files.column_names import (
+    ScoreColumns,
+    find_group,
+    find_part,
+    find_score_columns,
+    listed,
+    require_once,
+    shown,
+)
+from focalcal.files.memory_limits import require_memory, require_short, rows_per_batch
+from focalcal.files.prediction_table import Columns, PredictionTable
+from focalcal.files.source_file import SourceFile, format_by_bytes
 from focalcal.predictions.arrays import Kind
 
 if TYPE_CHECKING:
@@ -34,7 +42,7 @@ _NUMBER = re.compile(r"\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|
 
 
 @dataclass(frozen=True)
-class Block:
+class LineBlock:
     """Some rows: their fields, and the line that each ends on."""
 
     rows: list[list[str]]
@@ -63,10 +71,10 @@ class TextFile:
         place = {name: k for k, name in enumerate(self.header)}
         return [place[name] for name in self.scores.names]
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[LineBlock]:
         """The rows, a bounded number at a time; empty lines are left out."""
         size, width = rows_per_batch(len(self.header)), len(self.header)
-        block, is_empty = Block([], []), True
+        block, is_empty = LineBlock([], []), True
         for row in self.reader:
             if len(row) != width and row:
                 raise FileFormatError(
@@ -79,13 +87,13 @@ class TextFile:
                 is_empty = False
             if len(block.rows) == size:
                 yield block
-                block = Block([], [])
+                block = LineBlock([], [])
         if block.rows:
             yield block
         elif is_empty:
             raise InputError(f"{self.name}: has a header line but no rows. Give a file that has some.")
 
-    def read_scores(self, block: Block) -> Array:
+    def read_scores(self, block: LineBlock) -> Array:
         """The scores of a block, checked: (n, K), or (n,) if they stand in one column."""
         values = self.read_numbers(block, self.places)
 
@@ -94,7 +102,7 @@ class TextFile:
 
         return check_scores(self.name, values[:, 0] if self.scores.single else values, self.scores.kind, where)
 
-    def read_numbers(self, block: Block, places: Sequence[int]) -> Array:
+    def read_numbers(self, block: LineBlock, places: Sequence[int]) -> Array:
         """Some columns of a block as numbers (n, columns)."""
         pick = itemgetter(*places)
         fields = block.column(places[0]) if len(places) == 1 else list(chain.from_iterable(map(pick, block.rows)))
@@ -108,7 +116,7 @@ class TextFile:
             raise self._not_a_number(block, places) from error
         return values.reshape(len(block.rows), len(places))
 
-    def _not_a_number(self, block: Block, places: Sequence[int]) -> InputError:
+    def _not_a_number(self, block: LineBlock, places: Sequence[int]) -> InputError:
         line, place, field = next(
             (line, place, row[place])
             for row, line in zip(block.rows, block.lines, strict=True)
@@ -123,7 +131,7 @@ class TextFile:
 
 
 @contextmanager
-def open_text(source: Source, columns: Columns) -> Iterator[TextFile]:
+def open_text(source: SourceFile, columns: Columns) -> Iterator[TextFile]:
     """A text file whose header has been read."""
     with source.open() as file:
         begin = file.read(_SAMPLE)
@@ -151,7 +159,7 @@ def open_text(source: Source, columns: Columns) -> Iterator[TextFile]:
             stream.detach()
 
 
-def _require_text(source: Source, begin: bytes) -> None:
+def _require_text(source: SourceFile, begin: bytes) -> None:
     if not begin.strip(_BOM + b" \r\n\t"):
         raise FileFormatError(f"{source.name}: is empty. Give a file with a header line and rows.")
     found = format_by_bytes(begin)
@@ -161,7 +169,7 @@ def _require_text(source: Source, begin: bytes) -> None:
         raise FileFormatError(f"{source.name}: is not text: it holds null bytes. Save it as UTF-8 text.")
 
 
-def _delimiter(source: Source, begin: bytes) -> str:
+def _delimiter(source: SourceFile, begin: bytes) -> str:
     """What separates the names of the header: a tab in a .tsv, else what gives the most of them."""
     if source.path.suffix.lower() == ".tsv":
         return "\t"
@@ -176,7 +184,7 @@ def _num_fields(text: str, delimiter: str) -> int:
         return 0
 
 
-def _require_header(source: Source, header: list[str]) -> None:
+def _require_header(source: SourceFile, header: list[str]) -> None:
     if header and all(_NUMBER.fullmatch(name) for name in header):
         raise FileFormatError(
             f"{source.name}: has no header line: line 1 holds only numbers. "
@@ -185,12 +193,12 @@ def _require_header(source: Source, header: list[str]) -> None:
     require_once(source.name, header)
 
 
-def _undecodable_line(source: Source) -> int:
+def _undecodable_line(source: SourceFile) -> int:
     with source.open() as file:
         return next((k for k, line in enumerate(file, 1) if "\ufffd" in line.decode(errors="replace")), 1)
 
 
-def read_text(source: Source, columns: Columns, by: str | None = None) -> Table:
+def read_text(source: SourceFile, columns: Columns, by: str | None = None) -> PredictionTable:
     """Everything that a text file says; its scores are checked on the way, since lines are known only here."""
     with open_text(source, columns) as file:
         keys = {part: find_part(source.name, part, file.header, getattr(columns, part)) for part in _PARTS}
@@ -209,7 +217,7 @@ def read_text(source: Source, columns: Columns, by: str | None = None) -> Table:
             if "weights" in places:
                 weights.append(file.read_numbers(block, [places["weights"]])[:, 0])
         labels = np.concatenate(fields["labels"]) if fields["labels"] else None
-        return Table(
+        return PredictionTable(
             name=source.name,
             scores=np.concatenate(scores),
             kind=file.scores.kind,

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from focalcal.errors import FileFormatError
-from focalcal.files.arrays import ArrayFile, StoredArray, require_possible
-from focalcal.files.names import is_text, shown
-from focalcal.files.source import Source
+from focalcal.files.column_names import is_text, shown
+from focalcal.files.named_arrays import ArrayFile, StoredArray, require_possible
+from focalcal.files.source_file import SourceFile
 
 DTYPES = {
     "F64": "<f8",
@@ -37,7 +37,7 @@ METADATA = "__metadata__"
 _LONGEST_HEADER = 100_000_000
 
 
-def open_tensors(source: Source) -> tuple[ArrayFile, dict[str, Any]]:
+def open_tensors(source: SourceFile) -> tuple[ArrayFile, dict[str, Any]]:
     """The tensors of a file whose header agrees with its size, and what the header says of each."""
     with source.open() as file:
         header, start = _header(source, file)
@@ -70,7 +70,7 @@ def tag_of(dtype: np.dtype) -> str:
     return TAGS[dtype.newbyteorder("=")]
 
 
-def _header(source: Source, file: BinaryIO) -> tuple[dict[str, Any], int]:
+def _header(source: SourceFile, file: BinaryIO) -> tuple[dict[str, Any], int]:
     begin = file.read(8)
     length = int.from_bytes(begin, "little")
     if len(begin) < 8 or length > min(_LONGEST_HEADER, source.size - 8):
@@ -94,7 +94,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _stored(source: Source, key: str, said: Any, start: int) -> StoredArray:
+def _stored(source: SourceFile, key: str, said: Any, start: int) -> StoredArray:
     begin, end = said["data_offsets"]
     values, what = partial(_at, source, start + begin), f"{source.name}: {shown(key)}"
     if said["dtype"] not in DTYPES:  # such as 8-bit floats: not for scores, but they may lie beside them
@@ -107,13 +107,13 @@ def _stored(source: Source, key: str, said: Any, start: int) -> StoredArray:
 
 
 @contextmanager
-def _at(source: Source, start: int) -> Iterator[BinaryIO]:
+def _at(source: SourceFile, start: int) -> Iterator[BinaryIO]:
     with source.open() as file:
         file.seek(start)
         yield file
 
 
-def _require_no_gaps(source: Source, header: dict[str, Any], start: int) -> None:
+def _require_no_gaps(source: SourceFile, header: dict[str, Any], start: int) -> None:
     """Tensors must lie one after the other and fill the file; what does not was cut, or hides something."""
     end = 0
     try:
@@ -135,5 +135,5 @@ def _require_no_gaps(source: Source, header: dict[str, Any], start: int) -> None
         raise _broken(source, f"its header speaks of {said} bytes, and {source.size - start:,} are there")
 
 
-def _broken(source: Source, what: str) -> FileFormatError:
+def _broken(source: SourceFile, what: str) -> FileFormatError:
     return FileFormatError(f"{source.name}: is a damaged safetensors file: {what}. Write or copy it again.")

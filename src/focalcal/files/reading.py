@@ -7,16 +7,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from focalcal.files.arrays import ArrayFile, read_arrays
-from focalcal.files.check import checked, join, joined
-from focalcal.files.find import FOLDER, Shard, find_shards
-from focalcal.files.ipc import ipc_tables
+from focalcal.files.arrow_ipc import ipc_tables
+from focalcal.files.checks import checked, join, joined
+from focalcal.files.csv import read_text
+from focalcal.files.discovery import FOLDER, Shard, find_shards
+from focalcal.files.named_arrays import ArrayFile, read_arrays
 from focalcal.files.npy import npy_files, npy_folder
 from focalcal.files.npz import open_npz
 from focalcal.files.parquet import read_parquet
-from focalcal.files.table import Columns, Table
-from focalcal.files.tensors import open_tensors
-from focalcal.files.text import read_text
+from focalcal.files.prediction_table import Columns, PredictionTable
+from focalcal.files.safetensors import open_tensors
 
 Paths: TypeAlias = "str | Path | Sequence[str | Path]"
 Progress: TypeAlias = "Callable[[int, int, str], object]"
@@ -26,7 +26,7 @@ _USUAL = Columns()
 
 def read_predictions(
     paths: Paths, columns: Columns = _USUAL, *, need_labels: bool = True, progress: Progress | None = None
-) -> Table:
+) -> PredictionTable:
     """Read predictions: scores, and the labels, weights, split and class names beside them.
 
     where `paths` is a file (.npz, .npy, .csv, .tsv, .parquet, .safetensors), a directory or a glob of shards, `-` for
@@ -52,14 +52,14 @@ def read_predictions(
     return join(tables, _name(paths, tables))
 
 
-def _name(paths: Paths, tables: list[Table]) -> str:
+def _name(paths: Paths, tables: list[PredictionTable]) -> str:
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if len(given) > 1 and len(tables) > 1:
         return f"{given[0]} and {len(given) - 1} more"
     return tables[0].name if len(tables) == 1 else str(given[0])
 
 
-def _read(shard: Shard, columns: Columns) -> Table:
+def _read(shard: Shard, columns: Columns) -> PredictionTable:
     if shard.format in ("csv", "tsv"):
         return read_text(shard.source, columns)
     if shard.format == "parquet":

@@ -13,7 +13,7 @@ from focalcal.errors import InputError
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file and the name that messages have for it; one that is elsewhere has the file system of its address."""
 
     name: str
@@ -21,7 +21,7 @@ class Source:
     filesystem: Any = None
 
     @classmethod
-    def of(cls, path: str | Path) -> Source:
+    def of(cls, path: str | Path) -> SourceFile:
         """A file of which messages speak by its path."""
         return cls(str(path), Path(path))
 

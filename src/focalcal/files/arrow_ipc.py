@@ -7,27 +7,27 @@ from contextlib import contextmanager
 from typing import Any
 
 from focalcal.errors import InputError
-from focalcal.files.arrow import ArrowRows, Wanted, metadata_of, pyarrow, sliced, tables_of, told_as_damage
-from focalcal.files.names import find_score_columns, require_once
-from focalcal.files.source import Source
-from focalcal.files.table import Columns, Table
+from focalcal.files.arrow_rows import ArrowRows, ColumnsToRead, metadata_of, pyarrow, sliced, tables_of, told_as_damage
+from focalcal.files.column_names import find_score_columns, require_once
+from focalcal.files.prediction_table import Columns, PredictionTable
+from focalcal.files.source_file import SourceFile
 
 _MAGIC = b"ARROW1"
 
 
 def ipc_tables(
-    source: Source, columns: Columns, *, by: str | None = None, constants: Mapping[str, str] | None = None
-) -> Iterator[Table]:
+    source: SourceFile, columns: Columns, *, by: str | None = None, constants: Mapping[str, str] | None = None
+) -> Iterator[PredictionTable]:
     """The rows of an Arrow file in tables of bounded size, unchecked but for nulls and types."""
     with _opened(source) as (schema, batches):
         require_once(source.name, schema.names)
         rows = ArrowRows(source.name, find_score_columns(source.name, schema.names, columns))
-        wanted = Wanted.of(source.name, schema.names, columns, by, constants or {})
+        wanted = ColumnsToRead.of(source.name, schema.names, columns, by, constants or {})
         yield from tables_of(rows, sliced(rows, batches), wanted, metadata_of(schema))
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[tuple[Any, Iterator[Any]]]:
+def _opened(source: SourceFile) -> Iterator[tuple[Any, Iterator[Any]]]:
     """The schema of a file, in either of Arrow's two layouts, and its batches."""
     pa = pyarrow()
     with source.open() as stream:

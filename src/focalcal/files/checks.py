@@ -11,14 +11,14 @@ import numpy as np
 from focalcal.core.checks import SUM_TOLERANCE, from_numpy
 from focalcal.core.ranking import Array
 from focalcal.errors import InputError
-from focalcal.files.names import listed, shown
-from focalcal.files.table import Table
+from focalcal.files.column_names import listed, shown
+from focalcal.files.prediction_table import PredictionTable
 from focalcal.predictions.arrays import Kind
 
 Where = Callable[[int], str]
 
 
-def checked(table: Table, *, need_labels: bool, before: int = 0, keep_half: bool = False) -> Table:
+def checked(table: PredictionTable, *, need_labels: bool, before: int = 0, keep_half: bool = False) -> PredictionTable:
     """The table with scores in float32 or float64, labels in int64 and weights in float64, all as they must be.
 
     `before` rows of the file came before these. With `keep_half`, logits of half precision stay as they are, for who
@@ -113,7 +113,7 @@ def _checked_probs(name: str, scores: Array, kind: Kind, where: Where, tolerance
     return np.asarray(widened, dtype=np.float32)
 
 
-def _require_rows(table: Table, part: str, values: Array) -> None:
+def _require_rows(table: PredictionTable, part: str, values: Array) -> None:
     if values.shape != (table.num_rows,):
         raise InputError(
             f"{table.name}: {part} must have one entry for each of the {table.num_rows:,} rows of scores; got shape "
@@ -121,7 +121,7 @@ def _require_rows(table: Table, part: str, values: Array) -> None:
         )
 
 
-def _checked_labels(table: Table, labels: Array, before: int) -> Array:
+def _checked_labels(table: PredictionTable, labels: Array, before: int) -> Array:
     name = table.name
     if labels.dtype.kind in "US":
         labels = _by_name(table, labels)
@@ -142,7 +142,7 @@ def _checked_labels(table: Table, labels: Array, before: int) -> Array:
     return labels.astype(np.int64)
 
 
-def _by_name(table: Table, labels: Array) -> Array:
+def _by_name(table: PredictionTable, labels: Array) -> Array:
     """Class numbers of labels that are names of classes."""
     if table.class_names is None:
         raise InputError(
@@ -172,7 +172,7 @@ def look_up(name: str, labels: Array, class_names: tuple[str, ...]) -> Array:
     return np.asarray(codes[inverse.reshape(labels.shape)])
 
 
-def _checked_weights(table: Table, weights: Array, before: int) -> Array:
+def _checked_weights(table: PredictionTable, weights: Array, before: int) -> Array:
     if weights.dtype.kind not in "fiu":
         raise InputError(f"{table.name}: weights must be numbers; got {weights.dtype}. Save them as float64.")
     _require_rows(table, "weights", weights)
@@ -188,7 +188,7 @@ def _checked_weights(table: Table, weights: Array, before: int) -> Array:
     return weights
 
 
-def join(tables: list[Table], name: str) -> Table:
+def join(tables: list[PredictionTable], name: str) -> PredictionTable:
     """Shards of one set, one after the other."""
     first = tables[0]
     for other in tables[1:]:
@@ -196,7 +196,7 @@ def join(tables: list[Table], name: str) -> Table:
     return replace(joined(tables), name=name)
 
 
-def joined(tables: list[Table]) -> Table:
+def joined(tables: list[PredictionTable]) -> PredictionTable:
     """Tables of the same parts, one after the other."""
     first = tables[0]
     if len(tables) == 1:
@@ -212,7 +212,7 @@ def joined(tables: list[Table]) -> Table:
     return replace(first, **{part: whole(part) for part in ("scores", "labels", "weights", "split", "groups")})
 
 
-def require_agreement(first: Table, other: Table) -> None:
+def require_agreement(first: PredictionTable, other: PredictionTable) -> None:
     """Refuse a table that does not belong to the same set as another one."""
 
     def differ(what: str, here: object, there: object) -> InputError:

@@ -17,22 +17,22 @@ import numpy as np
 from focalcal.core.checks import require
 from focalcal.core.ranking import Array
 from focalcal.errors import InputError
-from focalcal.files.arrays import ArrayFile, StoredArray
-from focalcal.files.check import check_scores, check_shape
-from focalcal.files.find import FOLDER, Shard, find_shards, names_many, require_writable
-from focalcal.files.names import require_free
+from focalcal.files.checks import check_scores, check_shape
+from focalcal.files.column_names import require_free
+from focalcal.files.csv import open_text, rewrite_text
+from focalcal.files.discovery import FOLDER, Shard, find_shards, names_many, require_writable
+from focalcal.files.named_arrays import ArrayFile, StoredArray
 from focalcal.files.npy import npy_header
-from focalcal.files.npz import Archive, chunks_of, copied_member, new_member, open_npz, write_members
+from focalcal.files.npz import NpzArchive, chunks_of, copied_member, new_member, open_npz, write_members
 from focalcal.files.parquet import open_parquet, rewrite_parquet
-from focalcal.files.read import Progress, open_arrays
-from focalcal.files.table import Columns
-from focalcal.files.tensors import open_tensors, tag_of, tensors_header
-from focalcal.files.text import open_text, rewrite_text
-from focalcal.files.write import atomic_output
+from focalcal.files.prediction_table import Columns
+from focalcal.files.reading import Progress, open_arrays
+from focalcal.files.safetensors import open_tensors, tag_of, tensors_header
+from focalcal.files.writing import atomic_output
 from focalcal.predictions.arrays import Kind
 
 Calibrate = Callable[[Array, Kind], Array]
-Wanted = Literal["probs", "log_probs"]
+OutputKind = Literal["probs", "log_probs"]
 
 STANDARD_OUTPUT = "-"
 _USUAL = Columns()
@@ -44,7 +44,7 @@ def rewrite_predictions(
     calibrate: Calibrate,
     columns: Columns = _USUAL,
     *,
-    to: Wanted = "probs",
+    to: OutputKind = "probs",
     progress: Progress | None = None,
 ) -> int:
     """Write a copy of a prediction file in which `calibrate` has replaced the scores; gives the number of rows.
@@ -120,7 +120,7 @@ class _Job:
 
     calibrate: Calibrate
     columns: Columns
-    to: Wanted
+    to: OutputKind
     progress: Progress | None
     done: int = 0
 
@@ -165,7 +165,7 @@ class _Job:
             write_members(out, self._members(archive, f"{key}.npy", chunks))
 
     def _members(
-        self, archive: Archive, scores: str, chunks: Iterable[bytes]
+        self, archive: NpzArchive, scores: str, chunks: Iterable[bytes]
     ) -> Iterator[tuple[zipfile.ZipInfo, Iterable[bytes]]]:
         for name, info in archive.members.items():
             if name == scores:

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from focalcal.core.ranking import Array
 from focalcal.errors import InputError
-from focalcal.files.arrays import array_tables
-from focalcal.files.arrow import ArrowRows, Wanted, metadata_of, pyarrow, sliced, tables_of, told_as_damage
-from focalcal.files.find import Shard
-from focalcal.files.ipc import ipc_tables
-from focalcal.files.names import find_group, find_part, find_score_columns, find_score_key
+from focalcal.files.arrow_ipc import ipc_tables
+from focalcal.files.arrow_rows import ArrowRows, ColumnsToRead, metadata_of, pyarrow, sliced, tables_of, told_as_damage
+from focalcal.files.column_names import find_group, find_part, find_score_columns, find_score_key
+from focalcal.files.csv import read_text
+from focalcal.files.discovery import Shard
+from focalcal.files.named_arrays import array_tables
 from focalcal.files.parquet import parquet_tables
-from focalcal.files.read import open_arrays
-from focalcal.files.table import Columns, Table
-from focalcal.files.text import read_text
+from focalcal.files.prediction_table import Columns, PredictionTable
+from focalcal.files.reading import open_arrays
 
 # The label of what does not count, in token-level data.
 IGNORED = -100
@@ -29,22 +29,22 @@ IGNORED = -100
 _ROWS = 1 << 13
 
 
-class Part(ABC):
+class StreamPart(ABC):
     """Rows that are read by one reader, one after the other. Parts with one `name` stand or fall together."""
 
     name: str
 
     @abstractmethod
-    def tables(self, columns: Columns, by: str | None) -> Iterator[Table]:
+    def tables(self, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
         """The rows in tables of bounded size, unchecked; with the column `by` as their groups."""
 
-    def first(self, columns: Columns) -> Table | None:
+    def first(self, columns: Columns) -> PredictionTable | None:
         """A table with rows, if there is one."""
         return next((table for table in self.tables(columns, None) if table.num_rows), None)
 
 
 @dataclass(frozen=True)
-class FilePart(Part):
+class FilePart(StreamPart):
     """A file of one of the known formats. Text is read a file at a time; everything else by rows."""
 
     shard: Shard
@@ -54,7 +54,7 @@ class FilePart(Part):
         """The path of the file."""
         return self.shard.name
 
-    def tables(self, columns: Columns, by: str | None) -> Iterator[Table]:
+    def tables(self, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
         """The rows of the file."""
         shard = self.shard
         if shard.format == "parquet":
@@ -65,13 +65,13 @@ class FilePart(Part):
             return iter([read_text(shard.source, columns, by)])
         return self._arrays(columns, by)
 
-    def _arrays(self, columns: Columns, by: str | None) -> Iterator[Table]:
+    def _arrays(self, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
         with open_arrays(self.shard, columns) as (file, names):
             yield from array_tables(file, names, by)
 
 
 @dataclass(frozen=True)
-class RecordPart(Part):
+class RecordPart(StreamPart):
     """Rows that another library gives as Arrow's: a piece of a Hugging Face, pyarrow or Ray dataset.
 
     `open` gives record batches or tables of Arrow.
@@ -81,12 +81,12 @@ class RecordPart(Part):
     open: Callable[[], Iterable[Any]]
     constants: Mapping[str, str]
 
-    def tables(self, columns: Columns, by: str | None) -> Iterator[Table]:
+    def tables(self, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
         """The rows of the piece."""
         for batch in _record_batches(self.name, self.open):
             schema = batch.schema
             rows = ArrowRows(self.name, find_score_columns(self.name, schema.names, columns))
-            wanted = Wanted.of(self.name, schema.names, columns, by, self.constants)
+            wanted = ColumnsToRead.of(self.name, schema.names, columns, by, self.constants)
             yield from tables_of(rows, sliced(rows, iter([batch])), wanted, metadata_of(schema))
 
 
@@ -100,7 +100,7 @@ def _record_batches(name: str, open_it: Callable[[], Iterable[Any]]) -> Iterator
                 yield piece
 
 
-def dataset_parts(source: Any) -> list[Part] | None:
+def dataset_parts(source: Any) -> list[StreamPart] | None:
     """The parts of another library's dataset; None if it is none that is known."""
     home = type(source).__module__.split(".")[0]
     if home == "pyarrow" and hasattr(source, "get_fragments"):
@@ -114,10 +114,10 @@ def dataset_parts(source: Any) -> list[Part] | None:
     return None
 
 
-def _of_pyarrow(dataset: Any) -> list[Part]:
+def _of_pyarrow(dataset: Any) -> list[StreamPart]:
     from pyarrow.dataset import get_partition_keys
 
-    parts: list[Part] = []
+    parts: list[StreamPart] = []
     for place, fragment in enumerate(dataset.get_fragments()):
         constants = {key: str(value) for key, value in get_partition_keys(fragment.partition_expression).items()}
         name = getattr(fragment, "path", None) or f"fragment {place}"
@@ -133,7 +133,7 @@ class _Fragment:
         return self.fragment.to_batches(batch_size=_ROWS, use_threads=False)  # type: ignore[no-any-return]
 
 
-def _of_hugging_face(dataset: Any) -> list[Part]:
+def _of_hugging_face(dataset: Any) -> list[StreamPart]:
     name = str(getattr(dataset, "split", None) or "dataset")
     if not hasattr(dataset, "num_rows"):  # it is streamed, and only its library knows how long it is
         return [RecordPart(name, _HuggingFace(dataset), {})]
@@ -151,7 +151,7 @@ class _HuggingFace:
         return self.dataset.with_format("arrow").iter(batch_size=_ROWS)  # type: ignore[no-any-return]
 
 
-class BatchesPart(Part):
+class BatchesPart(StreamPart):
     """Batches from Python: tuples (scores, labels) or (scores, labels, weights), or mappings with named columns.
 
     Scores of tokens (batch, time, classes) with labels (batch, time) become rows; where a `mask` is 0 or the label is
@@ -164,7 +164,7 @@ class BatchesPart(Part):
         self._batches, self._used = batches, False
         self._seen: list[Any] = []  # what was taken from an iterator to see what it has
 
-    def tables(self, columns: Columns, by: str | None) -> Iterator[Table]:
+    def tables(self, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
         """The rows of the batches."""
         opened = self._open()
         if isinstance(self._batches, Iterator):
@@ -176,7 +176,7 @@ class BatchesPart(Part):
             self._used = True
         return (_table_of(self.name, batch, columns, by) for batch in itertools.chain(self._seen, opened))
 
-    def first(self, columns: Columns) -> Table | None:
+    def first(self, columns: Columns) -> PredictionTable | None:
         """A table with rows, if there is one; an iterator loses nothing by it."""
         for batch in self._open():
             if isinstance(self._batches, Iterator):
@@ -193,8 +193,8 @@ class BatchesPart(Part):
         return opened
 
 
-def _table_of(name: str, batch: Any, columns: Columns, by: str | None) -> Table:
-    if isinstance(batch, Table):
+def _table_of(name: str, batch: Any, columns: Columns, by: str | None) -> PredictionTable:
+    if isinstance(batch, PredictionTable):
         return batch
     if isinstance(batch, Sequence) and not isinstance(batch, str) and len(batch) in (2, 3):
         named = dict(zip((columns.kind or "logits", "labels", "weights"), batch, strict=False))
@@ -208,7 +208,7 @@ def _table_of(name: str, batch: Any, columns: Columns, by: str | None) -> Table:
     )
 
 
-def _of_mapping(name: str, batch: Mapping[str, Any], columns: Columns, by: str | None) -> Table:
+def _of_mapping(name: str, batch: Mapping[str, Any], columns: Columns, by: str | None) -> PredictionTable:
     there = list(batch)
     key, kind = find_score_key(name, there, columns)
     scores, shape = _array(batch[key]), np.shape(_array(batch[key]))
@@ -222,7 +222,7 @@ def _of_mapping(name: str, batch: Mapping[str, Any], columns: Columns, by: str |
     for part in ("split", "groups"):
         if part in parts:
             parts[part] = parts[part].astype(str)
-    return Table(name, scores, kind, **parts)  # type: ignore[arg-type]
+    return PredictionTable(name, scores, kind, **parts)  # type: ignore[arg-type]
 
 
 def _tokens(name: str, scores: Array, parts: dict[str, Array], mask: Array | None) -> tuple[Array, dict[str, Array]]:

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from focalcal.errors import InputError
 from focalcal.files.npy import open_npy
 from focalcal.files.remote import is_address, remote_sources
-from focalcal.files.source import Source, format_by_bytes, readable_file
+from focalcal.files.source_file import SourceFile, format_by_bytes, readable_file
 from focalcal.predictions.arrays import KINDS
 
 FORMATS = ("npz", "npy", "csv", "tsv", "parquet", "safetensors", "arrow", "feather")
@@ -35,11 +35,11 @@ class Shard:
     """
 
     format: str
-    sources: tuple[Source, ...]
+    sources: tuple[SourceFile, ...]
     constants: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SourceFile:
         """The file, or the one with the scores."""
         return self.sources[0]
 
@@ -92,10 +92,10 @@ def _expand(path: str, stack: ExitStack) -> list[Shard]:
         is_folder = place.is_dir()
     if not exists:
         raise InputError(f"{path}: there is no such file. Check the path.")
-    return _in_folder(place) if is_folder else [_shard(Source.of(path))]
+    return _in_folder(place) if is_folder else [_shard(SourceFile.of(path))]
 
 
-def _shard(source: Source) -> Shard:
+def _shard(source: SourceFile) -> Shard:
     return Shard(format_of(source.path), (source,), partition_of(source.path))
 
 
@@ -152,7 +152,7 @@ def _in_folder(folder: Path) -> list[Shard]:
     if len(formats) > 1:
         said = ", ".join(f"{count} .{name}" for name, count in formats.items())
         raise InputError(f"{folder}: holds files of several formats: {said}. Name one with a pattern such as '*.npz'.")
-    sources = tuple(Source.of(each) for each in files)
+    sources = tuple(SourceFile.of(each) for each in files)
     if any(each.stem in KINDS for each in files) and "npy" in formats:
         return [Shard(FOLDER, sources)]
     return [_shard(each) for each in sources]
@@ -165,7 +165,7 @@ def _standard_input(stack: ExitStack) -> Shard:
     kept.flush()
     kept.seek(0)
     found = format_by_bytes(kept.read(16)) or "csv"
-    return Shard(found, (Source("standard input", Path(kept.name)),))
+    return Shard(found, (SourceFile("standard input", Path(kept.name)),))
 
 
 def _in_pairs(shards: list[Shard]) -> list[Shard]:

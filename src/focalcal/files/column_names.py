@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.table import Columns
+from focalcal.files.prediction_table import Columns
 from focalcal.predictions.arrays import KINDS, Kind
 
 PARTS = {

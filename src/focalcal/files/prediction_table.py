@@ -37,14 +37,14 @@ class Columns:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class PredictionTable:
     """Predictions in memory: scores (N, K), or (N,) of the positive class, and what else the file had.
 
     `history` holds the record of an AdaFocal run, fields (updates, bins) by the names of `AdaFocalLoss.history`, stored
     in a file as `history_gamma`, `history_count` and so on. `name` says where the rows came from, and `groups` has the
     column that they are grouped by, if that was asked for.
 
-    >>> table = Table("mine", np.array([[2.0, 0.0], [0.0, 1.0]]), "logits", labels=np.array([0, 1]))
+    >>> table = PredictionTable("mine", np.array([[2.0, 0.0], [0.0, 1.0]]), "logits", labels=np.array([0, 1]))
     >>> table.num_rows, table.num_classes
     (2, 2)
     """
@@ -72,7 +72,7 @@ class Table:
     def splits(self) -> dict[str, int]:
         """The names of the splits and their numbers of rows, in order of appearance.
 
-        >>> Table("t", np.zeros((3, 2)), "logits", split=np.array(["val", "test", "test"])).splits()
+        >>> PredictionTable("t", np.zeros((3, 2)), "logits", split=np.array(["val", "test", "test"])).splits()
         {'val': 1, 'test': 2}
         """
         if self.split is None:
@@ -80,7 +80,7 @@ class Table:
         names, first, count = np.unique(self.split, return_index=True, return_counts=True)
         return {str(names[i]): int(count[i]) for i in np.argsort(first)}
 
-    def take(self, rows: Array) -> Table:
+    def take(self, rows: Array) -> PredictionTable:
         """Some of the rows: a mask, or their numbers."""
 
         def some(column: Array | None) -> Array | None:
@@ -89,7 +89,7 @@ class Table:
         parts: dict[str, Any] = {name: some(getattr(self, name)) for name in ("labels", "weights", "split", "groups")}
         return replace(self, scores=self.scores[rows], **parts)
 
-    def of_split(self, name: str) -> Table:
+    def of_split(self, name: str) -> PredictionTable:
         """The rows of one split."""
         there = self.splits()
         said = ", ".join(f"{each} ({count:,} rows)" for each, count in there.items()) or "no split column"

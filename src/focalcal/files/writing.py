@@ -17,16 +17,16 @@ import numpy as np
 from focalcal.atomic import atomic_file
 from focalcal.core.ranking import Array
 from focalcal.errors import InputError
-from focalcal.files.find import format_of, require_writable
-from focalcal.files.names import HISTORY, PREFIX
+from focalcal.files.column_names import HISTORY, PREFIX
+from focalcal.files.discovery import format_of, require_writable
 from focalcal.files.npy import npy_bytes
 from focalcal.files.npz import new_member, write_members
 from focalcal.files.parquet import write_parquet
-from focalcal.files.table import Table
-from focalcal.files.tensors import tag_of, tensors_header
+from focalcal.files.prediction_table import PredictionTable
+from focalcal.files.safetensors import tag_of, tensors_header
 
 
-def write_predictions(table: Table, path: str | Path) -> None:
+def write_predictions(table: PredictionTable, path: str | Path) -> None:
     """Write a table so that `read_predictions` gives it back; the suffix of `path` says the format.
 
     The file is complete or not there at all. An .npy holds nothing but the scores, and text cannot hold the record of
@@ -35,11 +35,11 @@ def write_predictions(table: Table, path: str | Path) -> None:
     >>> import pathlib, tempfile
     >>> from focalcal.files import read_predictions
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "val.npz"
-    >>> write_predictions(Table("val", np.zeros((2, 3)), "logits", labels=np.array([0, 2])), file)
+    >>> write_predictions(PredictionTable("val", np.zeros((2, 3)), "logits", labels=np.array([0, 2])), file)
     >>> read_predictions(file).labels
     array([0, 2])
     """
-    writers: dict[str, Callable[[Table, IO[bytes]], None]] = {
+    writers: dict[str, Callable[[PredictionTable, IO[bytes]], None]] = {
         "csv": _write_text,
         "tsv": _write_text,
         "npy": _write_npy,
@@ -67,17 +67,17 @@ def atomic_output(path: str | Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def _arrays(table: Table) -> dict[str, Array]:
+def _arrays(table: PredictionTable) -> dict[str, Array]:
     parts = {table.kind: table.scores, "labels": table.labels, "weights": table.weights, "split": table.split}
     arrays = {key: values for key, values in parts.items() if values is not None}
     return {**arrays, **{HISTORY + key: np.asarray(values) for key, values in table.history.items()}}
 
 
-def _write_npy(table: Table, file: IO[bytes]) -> None:
+def _write_npy(table: PredictionTable, file: IO[bytes]) -> None:
     file.write(npy_bytes(table.scores))
 
 
-def _write_npz(table: Table, file: IO[bytes]) -> None:
+def _write_npz(table: PredictionTable, file: IO[bytes]) -> None:
     arrays = _arrays(table)
     if table.class_names is not None:
         arrays["class_names"] = np.array(table.class_names, dtype=str)
@@ -86,7 +86,7 @@ def _write_npz(table: Table, file: IO[bytes]) -> None:
     write_members(file, members)
 
 
-def _write_tensors(table: Table, file: IO[bytes]) -> None:
+def _write_tensors(table: PredictionTable, file: IO[bytes]) -> None:
     arrays, metadata = _arrays(table), {}
     if table.class_names is not None:
         metadata["class_names"] = json.dumps(table.class_names)
@@ -100,7 +100,7 @@ def _write_tensors(table: Table, file: IO[bytes]) -> None:
         file.write(values.tobytes())
 
 
-def _write_text(table: Table, file: IO[bytes]) -> None:
+def _write_text(table: PredictionTable, file: IO[bytes]) -> None:
     if table.history:
         raise InputError(f"{table.name}: text cannot hold the record of an AdaFocal run. Write .npz or .parquet.")
     names = table.class_names

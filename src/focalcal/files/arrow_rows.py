@@ -11,11 +11,11 @@ import numpy as np
 
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError, MissingExtraError
-from focalcal.files.arrays import strings_of
-from focalcal.files.check import look_up
-from focalcal.files.limits import require_short, rows_per_batch
-from focalcal.files.names import ScoreColumns, find_group, find_part, shown
-from focalcal.files.table import Columns, Table
+from focalcal.files.checks import look_up
+from focalcal.files.column_names import ScoreColumns, find_group, find_part, shown
+from focalcal.files.memory_limits import require_short, rows_per_batch
+from focalcal.files.named_arrays import strings_of
+from focalcal.files.prediction_table import Columns, PredictionTable
 
 
 def pyarrow() -> Any:
@@ -141,25 +141,29 @@ def sliced(rows: ArrowRows, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ColumnsToRead:
     """Which columns are read beside the scores, by what they are to us; `constants` are columns of one value."""
 
     keys: Mapping[str, str | None]
     constants: Mapping[str, str]
 
     @staticmethod
-    def of(name: str, there: list[str], columns: Columns, by: str | None, constants: Mapping[str, str]) -> Wanted:
+    def of(
+        name: str, there: list[str], columns: Columns, by: str | None, constants: Mapping[str, str]
+    ) -> ColumnsToRead:
         """What a schema with the names `there` has of what is asked for."""
         known = [*there, *(each for each in constants if each not in there)]
         keys = {part: find_part(name, part, known, getattr(columns, part)) for part in ("labels", "weights", "split")}
-        return Wanted({**keys, "groups": find_group(name, known, by)}, constants)
+        return ColumnsToRead({**keys, "groups": find_group(name, known, by)}, constants)
 
     def stored(self) -> list[str]:
         """The columns that are in the file."""
         return sorted({key for key in self.keys.values() if key is not None and key not in self.constants})
 
 
-def tables_of(rows: ArrowRows, batches: Iterator[Any], wanted: Wanted, metadata: Mapping[str, str]) -> Iterator[Table]:
+def tables_of(
+    rows: ArrowRows, batches: Iterator[Any], wanted: ColumnsToRead, metadata: Mapping[str, str]
+) -> Iterator[PredictionTable]:
     """A table for each record batch, unchecked but for nulls and types."""
     names = strings_of(rows.name, "class_names", metadata) or rows.scores.class_names
     for batch in batches:
@@ -175,7 +179,7 @@ def tables_of(rows: ArrowRows, batches: Iterator[Any], wanted: Wanted, metadata:
         for part in ("split", "groups"):
             column = parts[part]
             parts[part] = None if column is None else column.astype(str)
-        yield Table(rows.name, scores, rows.scores.kind, class_names=names, **parts)  # type: ignore[arg-type]
+        yield PredictionTable(rows.name, scores, rows.scores.kind, class_names=names, **parts)  # type: ignore[arg-type]
 
 
 def _are_numbers(names: tuple[str, ...] | None) -> bool:
