@@ -14,11 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from focalcal.cli import lab
 from focalcal.errors import FocalCalError
-
-from ..lab.tiny import own
-from .tools import ENVIRONMENT, SCRIPT, call, run
+from focalcal_lab.cli import lab
+from lab.tests.tiny import own
+from tests.cli.tools import ENVIRONMENT, SCRIPT, call, run
 
 DIGITS = ("lab", "run", "cpu/digits", "--epochs", "1", "--threads", "1", "--accelerator", "cpu")
 

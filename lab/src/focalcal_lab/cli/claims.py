@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,19 +14,27 @@ from focalcal.errors import InputError
 
 if TYPE_CHECKING:
     from focalcal_lab.papers import Check, CheckResult
-    from reproduction.ledger import Entry
 
 Verdict = Literal["holds", "holds with a correction", "failed", "needs training", "not run"]
+# Where a claim can stand, in the order in which standings are counted.
+STANDINGS = (
+    "holds with a correction",
+    "proved numerically",
+    "measured",
+    "does not hold here",
+    "shown on a toy problem",
+    "set-up kept by a recipe",
+    "needs a GPU recipe",
+)
 
 
 @dataclass(frozen=True)
-class ShownView:
-    """A table or a plot that explains a claim, as text."""
+class ClaimTable:
+    """A table that explains a claim, as text."""
 
     title: str
     headings: list[str]
     rows: list[list[str]]
-    plot: str
 
 
 @dataclass(frozen=True)
@@ -36,8 +43,8 @@ class ClaimRow:
 
     `printed` and `true` are empty if it holds as printed; `check` and `checked` belong to exact claims, `seconds` to
     those that were run, `message` to those that failed. `standing` is the ledger's, `found` what it says; `seen` is the
-    verdict of the result files on claims that were looked for in them, `runs` and `seeds` how many were read. `views`
-    are filled by `show` only.
+    verdict on claims that were looked for in recorded runs of `recipes`, `runs` and `seeds` how many were read.
+    `tables` are filled by `show` only.
     """
 
     id: str
@@ -58,19 +65,17 @@ class ClaimRow:
     found: str = ""
     seen: str = ""
     equation: str = ""
-    tests: list[str] = field(default_factory=list)
-    results: list[str] = field(default_factory=list)
     recipes: list[str] = field(default_factory=list)
     runs: int = 0
     seeds: int = 0
-    views: list[ShownView] = field(default_factory=list)
+    tables: list[ClaimTable] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class ClaimsResult:
-    """The answer of `focalcal claims`: one row a claim, how many have each verdict, and the seconds of all checks.
+    """The answer of `focalcal claims`: one row per claim, how many have each verdict, and the seconds of all checks.
 
-    `standings` counts the rows by their standing in the ledger; `figures` are the files written by `--figures`.
+    `standings` counts the rows by their standing in the ledger.
     """
 
     rows: list[ClaimRow]
@@ -82,7 +87,6 @@ class ClaimsResult:
     seconds: float
     answer: str
     standings: dict[str, int] = field(default_factory=dict)
-    figures: list[str] = field(default_factory=list)
     schema: int = 1
     command: str = "claims"
 
@@ -97,10 +101,6 @@ def claims(
     only_list: Annotated[
         bool, typer.Option("--list", help="Run nothing; list every claim and where it stands.")
     ] = False,
-    figures: Annotated[
-        Path | None,
-        typer.Option("--figures", metavar="DIR", help="Run nothing; draw the papers' figures into a folder."),
-    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -115,7 +115,6 @@ def claims(
       focalcal claims mukhoti2020
       focalcal claims show komisarenko2024.prop5
       focalcal claims --list --json
-      focalcal claims --figures figures
     """
     from focalcal_lab.papers import claims as read
 
@@ -123,13 +122,13 @@ def claims(
     explained = wanted[:1] == ["show"]
     wanted = _explained(wanted[1:]) if explained else wanted
     chosen = read(*wanted)
-    rows = _rows(chosen, run=not only_list and figures is None, quiet=quiet, views=explained)
+    rows = _rows(chosen, run=not only_list, quiet=quiet, tables=explained)
     # Without --list, claims that need training are shown only if they are asked for by their ids.
     shown = [row for row in rows if only_list or row.verdict != "needs training" or row.id in wanted]
-    result = _result(rows, all_shown=shown == rows, figures=_drawn(figures))
+    result = _result(rows, all_shown=shown == rows)
     if as_json:
         print_json(asdict(result))
-    elif quiet or figures:
+    elif quiet:
         print(result.answer)
     else:
         from focalcal_lab.cli.claims_print import print_rows
@@ -142,31 +141,26 @@ def claims(
 
 
 def _explained(wanted: list[str]) -> list[str]:
-    """The claims to explain, by their ids; a paper or a name that is none is refused."""
-    from reproduction.ledger import entry
+    """The claims to explain, by their ids; a paper or an unknown name is refused."""
+    from focalcal_lab.papers import claims as read
 
     if not wanted:
         raise InputError(
             "claim: `focalcal claims show` needs the id of a claim. `focalcal claims --list` has all of them."
         )
-    return [entry(claim).id for claim in wanted]
+    for name in wanted:
+        if name not in {row["id"] for row in read(name)}:
+            raise InputError(
+                f"claim: must be the id of one claim; got the paper {name!r}. `focalcal claims {name}` has its ids."
+            )
+    return wanted
 
 
-def _drawn(folder: Path | None) -> list[str]:
-    """The figures of the papers, drawn into a folder."""
-    if folder is None:
-        return []
-    from reproduction.figures import save_figures
-
-    return [str(path) for path in save_figures(folder)]
-
-
-def _rows(chosen: Sequence[dict[str, str]], *, run: bool, quiet: bool, views: bool) -> list[ClaimRow]:
+def _rows(chosen: Sequence[dict[str, str]], *, run: bool, quiet: bool, tables: bool) -> list[ClaimRow]:
     """The claims with their verdicts, the exact ones checked if `run`."""
-    from focalcal_lab.papers import checks, run_check
-    from reproduction.ledger import ledger
+    from focalcal_lab.papers import checks, ledger, run_check
 
-    exact, entries = {check.id: check for check in checks()}, {each.id: each for each in ledger()}
+    exact, entries = {check.id: check for check in checks()}, ledger()
     wanted = [claim["id"] for claim in chosen if run and claim["id"] in exact]
     results = {}
     with progress(quiet=quiet or not run) as advance:
@@ -174,61 +168,38 @@ def _rows(chosen: Sequence[dict[str, str]], *, run: bool, quiet: bool, views: bo
             advance(done, len(wanted), claim_id)
             results[claim_id] = run_check(claim_id)
     return [
-        _row(claim, entries[claim["id"]], exact.get(claim["id"]), results.get(claim["id"]), views=views)
+        _row(claim, entries[claim["id"]], exact.get(claim["id"]), results.get(claim["id"]), tables=tables)
         for claim in chosen
     ]
 
 
 def _row(
-    claim: dict[str, str], entry: Entry, check: Check | None, result: CheckResult | None, *, views: bool
+    claim: dict[str, str], entry: dict[str, Any], check: Check | None, result: CheckResult | None, *, tables: bool
 ) -> ClaimRow:
     from focalcal_lab.papers import NEEDS
-    from reproduction.ledger.equations import equation
 
     verdict: Verdict = "needs training" if check is None else "not run"
     if check and result:
         verdict = "failed" if not result.passed else "holds" if check.holds else "holds with a correction"
     return ClaimRow(
-        id=entry.id,
-        paper=entry.paper,
-        where=entry.where,
-        claim=entry.claim,
-        kind=entry.kind,
+        **{name: claim[name] for name in ("id", "paper", "where", "claim", "kind", "note")},
+        **{name: entry.get(name, "") for name in ("printed", "true", "check", "standing", "equation")},
         needs=NEEDS[claim["checkable_on"]],
-        note=entry.note,
-        printed=entry.printed,
-        true=entry.true,
-        check=entry.check.rpartition(".")[2],
         checked=check.checked if check else "",
         verdict=verdict,
         seconds=result.seconds if result else None,
         message=result.message if result else "",
-        standing=entry.standing,
-        found=entry.sentence,
-        seen=entry.verdict,
-        equation=equation(entry.id),
-        tests=list(entry.tests),
-        results=list(entry.results),
-        recipes=list(entry.recipes),
-        runs=entry.runs,
-        seeds=entry.seeds,
-        views=_views(entry) if views else [],
+        found=entry.get("sentence", ""),
+        seen=entry.get("verdict", ""),
+        recipes=entry.get("recipes", []),
+        runs=entry.get("runs", 0),
+        seeds=entry.get("seeds", 0),
+        tables=[ClaimTable(**table) for table in entry.get("tables", [])] if tables else [],
     )
 
 
-def _views(entry: Entry) -> list[ShownView]:
-    from reproduction.ledger.views import views_of
-
-    return [
-        ShownView(view.title, list(view.headings), [list(row) for row in view.rows], view.plot)
-        for view in views_of(entry)
-    ]
-
-
-def _result(rows: list[ClaimRow], *, all_shown: bool, figures: list[str]) -> ClaimsResult:
+def _result(rows: list[ClaimRow], *, all_shown: bool) -> ClaimsResult:
     """The rows, counted, with the one-line answer; it says where the claims are that are not shown."""
-    from reproduction.ledger import STANDINGS
-
     count, standings = Counter(row.verdict for row in rows), Counter(row.standing for row in rows)
     result = ClaimsResult(
         rows=rows,
@@ -240,14 +211,8 @@ def _result(rows: list[ClaimRow], *, all_shown: bool, figures: list[str]) -> Cla
         seconds=sum(row.seconds or 0.0 for row in rows),
         answer="",
         standings={standing: standings[standing] for standing in STANDINGS if standings[standing]},
-        figures=figures,
     )
-    answer = _written(figures) if figures else _answer(result, all_shown=all_shown)
-    return ClaimsResult(**{**vars(result), "answer": answer})
-
-
-def _written(figures: list[str]) -> str:
-    return f"{_count(len(figures), 'figure')} written to {Path(figures[0]).parent}."
+    return replace(result, answer=_answer(result, all_shown=all_shown))
 
 
 def _answer(result: ClaimsResult, *, all_shown: bool) -> str:

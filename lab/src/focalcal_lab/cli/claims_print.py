@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from focalcal_lab.cli.claims import ClaimRow, ShownView
+    from focalcal_lab.cli.claims import ClaimRow, ClaimTable
 
 # How a verdict is said, and its colour. A correction is a finding, not an error.
 _SAID: dict[str, tuple[str, str]] = {
@@ -66,10 +66,6 @@ def _print_counts(out: Console, standings: Mapping[str, int]) -> None:
 
 def _print_in_full(out: Console, row: ClaimRow, *, explained: bool) -> None:
     said, _ = _said(row)
-    checked = "" if row.seconds is None else f"{said}, in {row.seconds:.2f} s"
-    module = "reproduction.ledger.bias" if row.verdict == "needs training" else f"focalcal_lab.papers.exact.{row.paper}"
-    counted = f" ({row.runs} runs, up to {row.seeds} seeds)" if row.runs else ""
-    run = f"focalcal lab run {row.recipes[0]}" if row.recipes and not row.results else ""
     lines = {
         "claim": row.claim,
         "where": f"{row.where} of {row.paper}",
@@ -79,38 +75,34 @@ def _print_in_full(out: Console, row: ClaimRow, *, explained: bool) -> None:
         "printed": row.printed,
         "true": row.true,
         "checked" if row.check else "found": row.found,
-        "by": f"{module}.{row.check}" if row.check else "",
-        "results": ", ".join(row.results) + counted if row.results else "",
-        "recipe": run,
-        "test": "\n".join(row.tests) if explained else "",
-        "result": checked or ("not run" if row.verdict == "not run" else said),
+        "by": f"focalcal_lab.papers.exact.{row.paper}.{row.check}" if row.checked else "",
+        "runs": f"{row.runs}, up to {row.seeds} seeds, of {', '.join(row.recipes)}" if row.runs else "",
+        "recipe": f"focalcal lab run {row.recipes[0]}" if row.recipes and not row.runs else "",
+        "result": said if row.seconds is None else f"{said}, in {row.seconds:.2f} s",
         "because": row.message,
     }
     _print_lines(out, row, lines)
-    for view in row.views:
+    for table in row.tables:
         out.print()
-        _print_view(out, view)
-    if row.views:
+        _print_claim_table(out, table)
+    if row.tables:
         out.print()
 
 
-def _print_view(out: Console, view: ShownView) -> None:
+def _print_claim_table(out: Console, shown: ClaimTable) -> None:
     from rich.text import Text
 
-    out.print(Text(view.title, style="bold"))
-    if view.plot:
-        out.print(Text(view.plot))
-        return
-    table = make_table(*view.headings)
+    out.print(Text(shown.title, style="bold"))
+    table = make_table(*shown.headings)
     for place, column in enumerate(table.columns):
-        cells = [row[place] for row in view.rows]
+        cells = [row[place] for row in shown.rows]
         column.justify = "left" if any(_is_words(cell) for cell in cells) else "right"
         column.no_wrap = max(map(len, cells), default=0) <= _NEVER_WRAPPED
-    for row in view.rows[:_MOST_ROWS]:
+    for row in shown.rows[:_MOST_ROWS]:
         table.add_row(*map(Text, row))
     out.print(table)
-    if len(view.rows) > _MOST_ROWS:
-        out.print(f"... and {len(view.rows) - _MOST_ROWS} more rows, which --json has.")
+    if len(shown.rows) > _MOST_ROWS:
+        out.print(f"... and {len(shown.rows) - _MOST_ROWS} more rows, which --json has.")
 
 
 def _is_words(cell: str) -> bool:

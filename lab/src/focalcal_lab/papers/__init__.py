@@ -1,7 +1,8 @@
 """The four papers as tables, every checkable claim and every published number, and the claims' checks.
 
-`claims.csv` and `published_results.csv` are our own readings; their columns are described in `docs/papers.md`. The
-checks of the claims that need arithmetic only are in `focalcal_lab.papers.exact`, which is imported when first asked for.
+`claims.csv` and `published_results.csv` are our own readings. `ledger.json` says where each claim stands; it is made
+from the recorded results. The checks of the claims that need arithmetic only are in `focalcal_lab.papers.exact`, which
+is imported when first asked for.
 
 >>> from focalcal_lab import papers
 >>> [(row["where"], row["claim"]) for row in papers.claims("mukhoti2020.eq2")]
@@ -13,12 +14,14 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import json
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 from focalcal.errors import FocalCalError, InputError
 
-__all__ = ["NEEDS", "Check", "CheckResult", "checks", "claims", "published_results", "run_check"]
+__all__ = ["NEEDS", "Check", "CheckResult", "checks", "claims", "ledger", "published_results", "run_check"]
 
 NEEDS = {
     "cpu-exact": "arithmetic only",
@@ -90,6 +93,18 @@ def published_results() -> list[dict[str, str]]:
     return _read("published_results.csv")
 
 
+def ledger() -> dict[str, dict[str, Any]]:
+    """Where every claim stands, by its id: standing and sentence, and what else there is to say.
+
+    That is: verdict, runs, seeds and recipes of claims about trained networks; printed and true of corrections; check,
+    the name of the function of an exact claim; equation; and tables, each with title, headings and rows.
+
+    >>> ledger()["mukhoti2020.eq1"]["standing"]
+    'proved numerically'
+    """
+    return {entry["id"]: entry for entry in json.loads(_text("ledger.json"))}
+
+
 def checks() -> list[Check]:
     """Every check, in the order of the claims; nothing is run.
 
@@ -134,8 +149,11 @@ def run_check(id: str) -> CheckResult:
 
 
 def _read(name: str) -> list[dict[str, str]]:
-    text = (resources.files(__name__) / name).read_text(encoding="utf-8")
-    return list(csv.DictReader(io.StringIO(text)))
+    return list(csv.DictReader(io.StringIO(_text(name))))
+
+
+def _text(name: str) -> str:
+    return (resources.files(__name__) / name).read_text(encoding="utf-8")
 
 
 def _nearest(name: str, known: set[str]) -> str:
