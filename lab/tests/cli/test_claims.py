@@ -11,6 +11,7 @@ import pytest
 
 import focalcal as fc
 from focalcal_lab import papers
+from focalcal_lab.papers import illustrations
 from tests.cli.tools import SCRIPT, call
 
 
@@ -106,19 +107,14 @@ def test_show_explains_a_claim_with_its_equation_and_a_table():
     assert "1 exact claim checked in " in answer.out
 
 
-def test_show_has_the_numbers_of_a_measured_claim_by_seed():
-    answer = claims("show", "mukhoti2020.sec4.gamma-order")
-    assert answer.code == 0
-    assert "cpu/cifar10-s-resnet8\n" in answer.out
-    head = next(line for line in answer.out.splitlines() if line.startswith("| method"))
-    columns = ["method", "number", "mean", "seed 0", "seed 1", "seed 2"]
-    assert [cell.strip() for cell in head.split("|")[1:-1]] == columns
-    first = next(line for line in answer.out.splitlines() if line.startswith("| FL-1 "))
-    mean, *seeds = (float(cell) for cell in first.split("|")[3:7])
-    assert mean == pytest.approx(10.88)
-    assert mean == pytest.approx(sum(seeds) / 3, abs=0.01)
-    (row,) = claims("show", "mukhoti2020.sec4.gamma-order", "--json").json()["rows"]
-    assert [table["title"] for table in row["tables"]] == row["recipes"]
+@pytest.mark.parametrize("make", list(illustrations._CLAIMS), ids=lambda make: make.__name__)
+def test_every_illustration_is_a_table_of_known_claims(make):
+    table = make()
+    assert table.title
+    assert table.rows
+    assert all(len(row) == len(table.headings) for row in table.rows)
+    for paper, names in illustrations._CLAIMS[make].items():
+        assert len(papers.claims(*(f"{paper}.{name}" for name in names.split()))) == len(names.split())
 
 
 @pytest.mark.parametrize(

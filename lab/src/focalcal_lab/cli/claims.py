@@ -11,6 +11,7 @@ import typer
 
 from focalcal.cli.console import JsonOption, QuietOption, print_json, progress, standard_output
 from focalcal.errors import InputError
+from focalcal_lab.papers import ClaimTable
 
 if TYPE_CHECKING:
     from focalcal_lab.papers import Check, CheckResult
@@ -26,15 +27,6 @@ STANDINGS = (
     "set-up kept by a recipe",
     "needs a GPU recipe",
 )
-
-
-@dataclass(frozen=True)
-class ClaimTable:
-    """A table that explains a claim, as text."""
-
-    title: str
-    headings: list[str]
-    rows: list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -177,24 +169,23 @@ def _row(
     claim: dict[str, str], entry: dict[str, Any], check: Check | None, result: CheckResult | None, *, tables: bool
 ) -> ClaimRow:
     from focalcal_lab.papers import NEEDS
+    from focalcal_lab.papers.illustrations import claim_tables
 
     verdict: Verdict = "needs training" if check is None else "not run"
     if check and result:
         verdict = "failed" if not result.passed else "holds" if check.holds else "holds with a correction"
     return ClaimRow(
         **{name: claim[name] for name in ("id", "paper", "where", "claim", "kind", "note")},
-        **{name: entry.get(name, "") for name in ("printed", "true", "check", "standing", "equation")},
+        **{name: entry[name] for name in ("printed", "true", "standing", "equation", "recipes", "runs", "seeds")},
         needs=NEEDS[claim["checkable_on"]],
+        check=check.name if check else "",
         checked=check.checked if check else "",
         verdict=verdict,
         seconds=result.seconds if result else None,
         message=result.message if result else "",
-        found=entry.get("sentence", ""),
-        seen=entry.get("verdict", ""),
-        recipes=entry.get("recipes", []),
-        runs=entry.get("runs", 0),
-        seeds=entry.get("seeds", 0),
-        tables=[ClaimTable(**table) for table in entry.get("tables", [])] if tables else [],
+        found=entry["sentence"],
+        seen=entry["verdict"],
+        tables=claim_tables(claim["id"]) if tables else [],
     )
 
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from focalcal_lab.cli.claims import ClaimRow, ClaimTable
+    from focalcal_lab.cli.claims import ClaimRow
+    from focalcal_lab.papers import ClaimTable
 
 # How a verdict is said, and its colour. A correction is a finding, not an error.
 _SAID: dict[str, tuple[str, str]] = {
@@ -75,7 +76,7 @@ def _print_in_full(out: Console, row: ClaimRow, *, explained: bool) -> None:
         "printed": row.printed,
         "true": row.true,
         "checked" if row.check else "found": row.found,
-        "by": f"focalcal_lab.papers.exact.{row.paper}.{row.check}" if row.checked else "",
+        "by": f"focalcal_lab.papers.exact.{row.paper}.{row.check}" if row.check else "",
         "runs": f"{row.runs}, up to {row.seeds} seeds, of {', '.join(row.recipes)}" if row.runs else "",
         "recipe": f"focalcal lab run {row.recipes[0]}" if row.recipes and not row.runs else "",
         "result": said if row.seconds is None else f"{said}, in {row.seconds:.2f} s",

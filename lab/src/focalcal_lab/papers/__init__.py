@@ -21,7 +21,17 @@ from typing import Any
 
 from focalcal.errors import FocalCalError, InputError
 
-__all__ = ["NEEDS", "Check", "CheckResult", "checks", "claims", "ledger", "published_results", "run_check"]
+__all__ = [
+    "NEEDS",
+    "Check",
+    "CheckResult",
+    "ClaimTable",
+    "checks",
+    "claims",
+    "ledger",
+    "published_results",
+    "run_check",
+]
 
 NEEDS = {
     "cpu-exact": "arithmetic only",
@@ -68,6 +78,15 @@ class CheckResult:
     message: str
 
 
+@dataclass(frozen=True)
+class ClaimTable:
+    """A table that explains a claim, as text."""
+
+    title: str
+    headings: list[str]
+    rows: list[list[str]]
+
+
 def claims(*names: str) -> list[dict[str, str]]:
     """Every claim, or those of the named ids or papers: id, paper, where, claim, kind, checkable_on, note.
 
@@ -94,10 +113,10 @@ def published_results() -> list[dict[str, str]]:
 
 
 def ledger() -> dict[str, dict[str, Any]]:
-    """Where every claim stands, by its id: standing and sentence, and what else there is to say.
+    """Where every claim stands, by its id: standing, sentence, and what else there is to say of it.
 
-    That is: verdict, runs, seeds and recipes of claims about trained networks; printed and true of corrections; check,
-    the name of the function of an exact claim; equation; and tables, each with title, headings and rows.
+    That is: verdict, recipes, runs and seeds of claims about trained networks, printed and true of corrections, the
+    check of an exact claim, and the equation.
 
     >>> ledger()["mukhoti2020.eq1"]["standing"]
     'proved numerically'
