@@ -29,7 +29,7 @@ from harness import QUICK, RESULTS, environment
 import focalcal as fc
 from focalcal import calibrators, metrics
 from focalcal.calibrators.identity import Identity
-from focalcal.select import DEFAULT_METHODS, SQUARE
+from focalcal.calibrators.table import CalibratorEntry, calibrator_entries
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -87,19 +87,21 @@ def cut(model: Model, rows: int = 600) -> Model:
     return Model(model.name, *(part[:rows] for part in first))
 
 
-def label(method: str, arguments: dict[str, Any]) -> str:
-    return f"{method}, {arguments['criterion']}" if arguments else method
+def label(entry: CalibratorEntry, calibrator: calibrators.Calibrator) -> str:
+    """The class, with the criterion where a class takes part more than once."""
+    return entry.class_name if len(entry.tried) == 1 else f"{entry.class_name}, {calibrator.criterion.name}"
 
 
 def contestants(model: Model) -> dict[str, calibrators.Calibrator]:
-    """The identity and every method that exists and suits the model."""
+    """The identity and every calibrator of the table that suits the model."""
     found: dict[str, calibrators.Calibrator] = {IDENTITY: Identity()}
-    for method, arguments in DEFAULT_METHODS:
-        kind = getattr(calibrators, method, None)
-        if kind is None or (kind.BINARY and model.num_classes != 2):
+    for entry in calibrator_entries():
+        if entry.two_classes and model.num_classes != 2:
             continue
-        if method not in SQUARE or model.num_classes * (model.num_classes + 1) <= len(model.fit_labels):
-            found[label(method, arguments)] = kind(**arguments)
+        if not entry.square or model.num_classes * (model.num_classes + 1) <= len(model.fit_labels):
+            for settings in entry.tried:
+                calibrator = entry.load()(**settings)
+                found[label(entry, calibrator)] = calibrator
     return found
 
 
@@ -214,7 +216,6 @@ def value(results: dict[str, Any], method: str, name: str) -> float:
 
 
 def as_markdown(models: list[Model], results: dict[str, dict[str, Any]]) -> str:
-    absent = sorted({method for method, _ in DEFAULT_METHODS if not hasattr(calibrators, method)})
     lines = [
         "# Post-hoc calibration of real networks",
         "",
@@ -241,8 +242,6 @@ def as_markdown(models: list[Model], results: dict[str, dict[str, Any]]) -> str:
         "refuses to write a page on which it is. On the other rows it may be.",
         "",
     ]
-    if absent:
-        lines += [f"Not in this version: {', '.join(absent)}.", ""]
     lines += [
         "`PlattScaling` and `BetaCalibration` are for two classes, which no file here has. `MatrixScaling` and",
         "`DirichletCalibration` are left out where they have more parameters, K (K + 1), than there are rows to fit.",

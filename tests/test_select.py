@@ -20,7 +20,6 @@ from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.identity import Identity
 from focalcal.select import (
     CRITERIA,
-    DEFAULT_METHODS,
     MethodScore,
     Selection,
     _Contest,
@@ -129,14 +128,14 @@ def row_of(selection, name):
 
 def test_overconfidence_is_found_and_mended(overconfident):
     best = overconfident.table[0]
-    assert best.name == overconfident.winner_name == "TemperatureScaling"
+    assert best.name == overconfident.winner_name == "temperature"
     assert overconfident.winner is overconfident.best
     assert overconfident.winner.temperature_ == pytest.approx(TS().fit(LOGITS, LABELS).temperature_, rel=1e-12)
     assert best.p_corrected < 0.01
     assert best.difference_high < 0
-    assert overconfident.verdict.startswith("Use TemperatureScaling: nll ")
+    assert overconfident.verdict.startswith("Use temperature: nll ")
     assert [row.name for row in overconfident.table][-2:] == ["identity", "Small(factor=0.5)"]
-    assert overconfident.chosen == {"TemperatureScaling": 5}
+    assert overconfident.chosen == {"temperature": 5}
 
 
 def test_calibrated_logits_are_kept_as_they_are():
@@ -169,10 +168,10 @@ def m_softmax(logits):
 def test_the_best_method_is_kept_beside_a_cautious_winner():
     logits, labels = draw(60, temperature=1.3, seed=5)
     selection = select_calibrator(logits, labels, methods=[TS()], nested=False)
-    assert selection.table[0].name == "TemperatureScaling"
+    assert selection.table[0].name == "temperature"
     assert selection.winner_name == "identity"
     assert isinstance(selection.best, TS)
-    assert "No method is significantly better than the raw logits (best: TemperatureScaling, " in selection.verdict
+    assert "No method is significantly better than the raw logits (best: temperature, " in selection.verdict
 
 
 # ---------------------------------------------------------------------- folds
@@ -255,7 +254,7 @@ def test_scores_intervals_and_p_values_are_those_of_bootstrap_and_compare(
     held_out = by_hand(logits, labels, TS, 5, 3, weight)
     options = {"kind": "log_probs", "sample_weight": weight, "level": 0.9, "seed": 3, "num_resamples": 100}
     compared = fc.compare(held_out, np.log(m_softmax(logits)), labels, metric=criterion, **options)
-    row = row_of(selection, "TemperatureScaling")
+    row = row_of(selection, "temperature")
     found = [row.score, row.difference, row.difference_low, row.difference_high, row.p_value]
     expected = [compared.first, compared.difference, compared.low, compared.high, compared.p_value]
     np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -279,12 +278,12 @@ def test_whole_weights_change_scores_as_repeated_rows_do():
 
 def test_repeats_are_averaged_and_make_the_score_steadier():
     first, second = (select_calibrator(LOGITS, LABELS, methods=[TS()], nested=False, seed=s) for s in (0, 1))
-    once, again = (row_of(s, "TemperatureScaling").score for s in (first, second))
+    once, again = (row_of(s, "temperature").score for s in (first, second))
     assert once != again
     single = [by_hand_seeded(repeat) for repeat in range(3)]
     many = select_calibrator(LOGITS, LABELS, methods=[TS()], nested=False, num_repeats=3)
-    assert row_of(many, "TemperatureScaling").score == pytest.approx(np.mean(single), abs=1e-12)
-    low, high = row_of(many, "TemperatureScaling").low, row_of(many, "TemperatureScaling").high
+    assert row_of(many, "temperature").score == pytest.approx(np.mean(single), abs=1e-12)
+    low, high = row_of(many, "temperature").low, row_of(many, "temperature").high
     assert low < np.mean(single) < high
 
 
@@ -384,8 +383,8 @@ def test_chance_is_rarely_called_significant():
 
 def test_the_nested_score_is_that_of_the_method_when_there_is_no_choice():
     better = select_calibrator(LOGITS, LABELS, methods=[TS()])
-    row = row_of(better, "TemperatureScaling")
-    assert better.chosen == {"TemperatureScaling": 5}
+    row = row_of(better, "temperature")
+    assert better.chosen == {"temperature": 5}
     for name in ("score", "low", "high", "difference", "p_value"):
         assert getattr(better.nested, name) == getattr(row, name)
     worse = select_calibrator(*draw(300), methods=[Small(5.0)])
@@ -436,38 +435,41 @@ def test_the_nested_score_is_not_optimistic_where_the_naive_one_is(few_resamples
 def test_methods_are_calibrators_classes_names_or_a_mapping_of_them():
     template = TS("ada_ece")
     for methods, names in [
-        ("TemperatureScaling", ["TemperatureScaling"]),
-        (TS, ["TemperatureScaling"]),
-        (template, ["TemperatureScaling(criterion=ada_ece)"]),
-        ((TS, template), ["TemperatureScaling", "TemperatureScaling(criterion=ada_ece)"]),
+        ("temperature", ["temperature"]),
+        ("TemperatureScaling", ["temperature"]),
+        ("Temperature:ada_ece", ["temperature:ada_ece"]),
+        (TS, ["temperature"]),
+        (template, ["temperature:ada_ece"]),
+        ((TS, template), ["temperature", "temperature:ada_ece"]),
         ({"a": "TemperatureScaling", "b": TS}, ["a", "b"]),
         ([calibrators.Compose(calibrators.FocalCalibration(1.0), TS())],
-         ["Compose(FocalCalibration(gamma=1.0), TemperatureScaling)"]),
+         ["Compose(focal(gamma=1.0), temperature)"]),
     ]:  # fmt: skip
         selection = select_calibrator(LOGITS[:50], LABELS[:50], methods=methods, nested=False)
         assert sorted(row.name for row in selection.table) == sorted(["identity", *names])
     assert not template.is_fitted
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in DEFAULT_METHODS}))
-def test_every_method_of_the_default_set_can_be_named(name):
+def test_every_calibrator_of_the_table_can_be_named():
     logits, labels = draw(60, 2, temperature=2.0)
-    selection = select_calibrator(logits, labels, methods=[name], num_folds=2, nested=False)
-    row = row_of(selection, name)
-    assert row.error is None
-    assert np.isfinite(row.score)
-    assert row.fit_seconds > 0
+    names = [name for name in calibrators.calibrator_names() if name != "identity"]
+    selection = select_calibrator(logits, labels, methods=names, num_folds=2, nested=False)
+    for name in names:
+        row = row_of(selection, name)
+        assert row.error is None
+        assert np.isfinite(row.score)
+        assert row.fit_seconds > 0
 
 
 def test_the_default_set_leaves_out_what_does_not_suit_the_data():
     templates, left_out = suitable_methods(num_classes=2, num_rows=1000)
-    assert (len(templates), left_out) == (len(DEFAULT_METHODS), {})
+    assert (len(templates), left_out) == (15, {})
     templates, left_out = suitable_methods(num_classes=100, num_rows=5000)
-    assert left_out["PlattScaling"] == "it is for two classes, and there are 100"
-    assert left_out["MatrixScaling"] == "it has 10,100 parameters, more than the 5,000 rows"
-    assert set(left_out) == {"PlattScaling", "BetaCalibration", "MatrixScaling", "DirichletCalibration"}
+    assert left_out["platt"] == "it is for two classes, and there are 100"
+    assert left_out["matrix"] == "it has 10,100 parameters, more than the 5,000 rows"
+    assert set(left_out) == {"platt", "beta", "matrix", "dirichlet"}
     assert not set(left_out) & set(templates)
-    assert {"TemperatureScaling(criterion=nll)", "TemperatureScaling(criterion=ada_ece)"} <= set(templates)
+    assert {"temperature", "temperature:ada_ece"} <= set(templates)
 
 
 @pytest.mark.slow
@@ -477,7 +479,7 @@ def test_the_default_set_mends_overconfidence():
     assert not [row for row in selection.table if row.error is not None]
     assert selection.winner_name != "identity"
     assert selection.nested.difference_high < 0
-    assert "PlattScaling left out: it is for two classes, and there are 3." in str(selection)
+    assert "platt left out: it is for two classes, and there are 3." in str(selection)
     assert selection.left_out
 
 
@@ -542,7 +544,7 @@ def test_the_seed_decides_everything():
 
 def test_to_dict_is_json(overconfident):
     plain = json.loads(json.dumps(overconfident.to_dict(), allow_nan=False))
-    assert plain["winner_name"] == "TemperatureScaling"
+    assert plain["winner_name"] == "temperature"
     assert plain["table"][0]["score"] == overconfident.table[0].score
     assert plain["nested"]["name"] == "select, then calibrate"
     assert plain["criterion"] == "nll"
@@ -613,11 +615,11 @@ def test_logits_that_look_like_probabilities_are_warned_of_once():
         ({"seed": -1}, "seed: must not be negative"),
         ({"methods": []}, "methods: must name at least one method"),
         ({"methods": {}}, "methods: must name at least one method"),
-        ({"methods": ["Tempered"]}, "methods: must be calibrators or names among .*TemperatureScaling.*'Tempered'"),
-        ({"methods": ["load_calibrator"]}, "methods: must be calibrators or names"),
-        ({"methods": ["Calibrator"]}, "methods: must be calibrators or names"),
+        ({"methods": ["Tempered"]}, "must be one of .*temperature.*'Tempered'"),
+        ({"methods": ["load_calibrator"]}, "must be one of identity"),
+        ({"methods": ["Calibrator"]}, "must be one of identity"),
         ({"methods": [3]}, "methods: must be calibrators, their classes or names; got 3"),
-        ({"methods": [TS(), TS()]}, "names must differ from one another and from identity; got TemperatureScaling"),
+        ({"methods": [TS(), TS()]}, "names must differ from one another and from identity; got temperature"),
         ({"methods": {"identity": TS()}}, "names must differ from one another and from identity; got identity"),
         ({"kind": "logit"}, "kind: must be one of"),
         ({"sample_weight": np.ones(3)}, "sample_weight: must have shape"),

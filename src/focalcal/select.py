@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import itertools
 import math
 import time
@@ -19,10 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal import calibrators
 from focalcal.calibrators.base import Calibrator
-from focalcal.calibrators.compose import Compose
 from focalcal.calibrators.identity import Identity
+from focalcal.calibrators.table import calibrator_entries, calibrator_label, make_calibrator
 from focalcal.core.checks import ArrayLike, require
 from focalcal.core.ranking import Array
 from focalcal.errors import FocalCalError, InputWarning
@@ -42,26 +40,6 @@ SCHEMA = 1
 CRITERIA = tuple(
     name for name in MEASURES if name not in ("accuracy", "mean_confidence", "top_k_accuracy", "auroc_correctness")
 )
-# The default set: classes and their arguments, simple ones first, because the first of equal scores comes first.
-DEFAULT_METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("TemperatureScaling", {"criterion": "nll"}),
-    ("TemperatureScaling", {"criterion": "ada_ece"}),
-    ("FocalCalibration", {}),
-    ("FocalTemperatureScaling", {"criterion": "nll", "search": "continuous"}),
-    ("FocalTemperatureScaling", {"criterion": "ada_ece"}),
-    ("EnsembleTemperatureScaling", {}),
-    ("SplineCalibration", {}),
-    ("PlattScaling", {}),
-    ("BetaCalibration", {}),
-    ("VectorScaling", {}),
-    ("MatrixScaling", {}),
-    ("DirichletCalibration", {}),
-    ("HistogramBinning", {}),
-    ("IsotonicCalibration", {}),
-    ("BayesianBinning", {}),
-)
-# Methods with K (K + 1) parameters: where that is more than there are rows to fit, they take minutes and overfit.
-SQUARE = ("MatrixScaling", "DirichletCalibration")
 _NUM_RESAMPLES = 1000
 _NUM_BINS = 15
 _EQUAL_MASS = ("ada_ece", "ece_debiased")
@@ -104,7 +82,7 @@ class Selection:
     of the default set were not tried.
 
     >>> logits, labels = [[1.0, 0.0], [0.0, 1.0]] * 30, [0, 1, 0, 1, 0, 0] * 10
-    >>> selection = select_calibrator(logits, labels, methods=["TemperatureScaling"], nested=False)
+    >>> selection = select_calibrator(logits, labels, methods=["temperature"], nested=False)
     >>> selection.winner_name, selection.winner
     ('identity', Identity())
     """
@@ -196,10 +174,11 @@ def select_calibrator(
 
     $$ \tilde p_{(i)} = \min\Big(1, \max_{j \le i}\, (m - j + 1)\, p_{(j)}\Big) $$
 
-    where `methods` is a mapping from names to calibrators, or a sequence of calibrators, their classes or the names of
-    those; None takes all that suit the data. They are templates and are not changed themselves. `criterion` is the name
-    of a measure of which less is better; the one that a method is fitted by belongs to the method. `winner` is the best
-    method if its corrected p-value is below 1 - `level`, else the `Identity`, as the verdict says.
+    where `methods` is a mapping from names to calibrators, or a sequence of calibrators, their classes or names
+    (`"temperature"`, `"temperature:ada_ece"`, `"TemperatureScaling"`); None takes all that suit the data. They are
+    templates and are not changed themselves. `criterion` is the name of a measure of which less is better; the one that
+    a method is fitted by belongs to the method. `winner` is the best method if its corrected p-value is below
+    1 - `level`, else the `Identity`, as the verdict says.
 
     The score of the best of many methods looks better than it is. With `nested` the choice is repeated without each
     fold in turn and scored on that fold. Fits without two folds serve both of them, so a method is fitted
@@ -213,9 +192,9 @@ def select_calibrator(
     inner folds are the outer ones, so that fits are shared; nothing of the fold that is scored is used.
 
     >>> logits, labels = [[4.0, 0.0], [0.0, 4.0]] * 60, [0, 1] * 40 + [0, 0, 1, 1] * 10  # sure, right 5 times of 6
-    >>> selection = select_calibrator(logits, labels, methods=["TemperatureScaling", "FocalCalibration"])
+    >>> selection = select_calibrator(logits, labels, methods=["temperature", "focal"])
     >>> selection.table[0].name, selection.winner_name
-    ('TemperatureScaling', 'TemperatureScaling')
+    ('temperature', 'temperature')
     """
     _require_options(criterion, num_folds, num_repeats, nested, level, seed)
     data = _Data.read(logits, labels, kind, sample_weight)
@@ -286,7 +265,7 @@ def _templates(methods: Methods | None, data: _Data) -> tuple[dict[str, Calibrat
     else:
         several = isinstance(methods, Iterable) and not isinstance(methods, (str, Calibrator))
         templates = [_template(method) for method in (methods if several else [methods])]  # type: ignore[union-attr]
-        named = [(_name(template), template) for template in templates]
+        named = [(calibrator_label(template), template) for template in templates]
     require(len(named) > 0, "methods", "must name at least one method", "none", "None takes all that suit the data.")
     names = [name for name, _ in named]
     doubled = sorted({str(name) for name in names if names.count(name) > 1 or name == IDENTITY})
@@ -296,54 +275,32 @@ def _templates(methods: Methods | None, data: _Data) -> tuple[dict[str, Calibrat
 
 
 def _template(method: object) -> Calibrator:
-    """The calibrator that is meant: itself, a class, or the name of a class."""
+    """The calibrator that is meant: itself, a class, or a name of the table of calibrators."""
     if isinstance(method, str):
-        found = getattr(calibrators, method, None)
-        known = ", ".join(name for name in calibrators.__all__ if _is_method(getattr(calibrators, name)))
-        require(_is_method(found), "methods", f"must be calibrators or names among {known}", repr(method))
-        method = found
+        method = make_calibrator(method)
     made = method() if isinstance(method, type) and issubclass(method, Calibrator) else method
     require(isinstance(made, Calibrator), "methods", "must be calibrators, their classes or names", repr(method))
     assert isinstance(made, Calibrator)
     return made
 
 
-def _is_method(thing: object) -> bool:
-    usual = isinstance(thing, type) and issubclass(thing, Calibrator) and not inspect.isabstract(thing)
-    return usual and thing not in (Compose, Identity)
-
-
-def _name(calibrator: Calibrator) -> str:
-    """The class, with the settings that are not its defaults."""
-    kind = type(calibrator)
-    if isinstance(calibrator, Compose):
-        return f"Compose({', '.join(map(_name, calibrator.parts))})"
-    try:
-        usual = kind().settings()
-    except (TypeError, FocalCalError):  # some argument has no default
-        usual = {}
-    own = [f"{name}={value}" for name, value in calibrator.settings().items() if usual.get(name) != value]
-    return f"{kind.__name__}({', '.join(own)})" if own else kind.__name__
-
-
 def suitable_methods(num_classes: int, num_rows: int) -> tuple[dict[str, Calibrator], dict[str, str]]:
-    """The methods of the default set that suit such data, and why the others do not.
+    """The calibrators of the table that suit such data, by name, and why the others do not.
 
-    >>> suitable_methods(3, 100)[1]["PlattScaling"]
+    >>> suitable_methods(3, 100)[1]["platt"]
     'it is for two classes, and there are 3'
     """
     templates: dict[str, Calibrator] = {}
     left_out = {}
-    for method, arguments in DEFAULT_METHODS:
-        kind = getattr(calibrators, method)
-        name = f"{method}({', '.join(f'{key}={value}' for key, value in arguments.items())})" if arguments else method
+    for entry in calibrator_entries():
         parameters = num_classes * (num_classes + 1)
-        if kind.BINARY and num_classes != 2:
-            left_out[name] = f"it is for two classes, and there are {num_classes:,}"
-        elif method in SQUARE and parameters > num_rows:
-            left_out[name] = f"it has {parameters:,} parameters, more than the {num_rows:,} rows"
+        if entry.two_classes and num_classes != 2:
+            left_out[entry.name] = f"it is for two classes, and there are {num_classes:,}"
+        elif entry.square and parameters > num_rows:
+            left_out[entry.name] = f"it has {parameters:,} parameters, more than the {num_rows:,} rows"
         else:
-            templates[name] = kind(**arguments)
+            made = [entry.load()(**settings) for settings in entry.tried]
+            templates |= {calibrator_label(calibrator): calibrator for calibrator in made}
     return templates, left_out
 
 

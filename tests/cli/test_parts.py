@@ -10,11 +10,10 @@ import pytest
 
 import focalcal as fc
 from focalcal.cli.checks import require_output
-from focalcal.cli.methods import METHODS, Wish, default_methods, methods_of, parameters, right_suffix
+from focalcal.cli.methods import Wish, methods_of
 from focalcal.cli.splits import Asked, divide, hold_out, only, shared_rows
 from focalcal.cli.tables import interval, number
 from focalcal.files import write_predictions
-from focalcal.select import DEFAULT_METHODS
 from tests.cli.tools import call, halves, predictions
 
 # ---------------------------------------------------------------------- rows
@@ -77,32 +76,6 @@ def test_a_file_of_one_split_is_taken_whole():
 
 
 # ---------------------------------------------------------------------- methods
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_has_a_short_name_and_the_suffix_of_its_file(name, tmp_path):
-    assert Wish.of(METHODS[name]).name == name
-    calibrator = Wish.of(name).make()
-    binary = calibrator.BINARY
-    calibrator.fit(predictions(classes=2 if binary else 4).scores, predictions(classes=2 if binary else 4).labels)
-    path = tmp_path / f"c{Wish(name).suffix}"
-    calibrator.save(path)
-    assert right_suffix("c.json", calibrator) == f"c{Wish(name).suffix}"
-    assert type(fc.load_calibrator(path)).__name__ == METHODS[name]
-    assert (parameters(calibrator) == "") == (name == "identity")
-
-
-def test_every_public_calibrator_has_a_short_name():
-    public = {name for name in fc.calibrators.__all__ if name not in ("Calibrator", "Compose", "FitReport")}
-    assert public - {"load_calibrator"} == set(METHODS.values())
-
-
-def test_the_names_of_the_default_methods_make_the_default_methods():
-    methods, left_out = default_methods(2, 100)
-    assert len(methods) == len(DEFAULT_METHODS)
-    assert left_out == {}
-    for name, calibrator in methods.items():
-        assert Wish.of(name).make().settings() == calibrator.settings()
 
 
 def test_aliases_and_spellings_are_understood():

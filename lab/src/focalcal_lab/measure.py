@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from focalcal import calibrators, metrics
 from focalcal.calibrators import Calibrator
-from focalcal.calibrators.names import METHODS, method_name
+from focalcal.calibrators.table import find_calibrator
 from focalcal.errors import InputError
 from focalcal_lab.recipe import Calibration, Measurement
 from focalcal_lab.results import Measured
@@ -57,7 +57,7 @@ def make_calibrator(wish: Calibration, loss: nn.Module | None = None) -> Calibra
     >>> make_calibrator(Calibration(phase="post", method="temperature", criterion="ece")).criterion.name
     'ece'
     """
-    kind: type[Calibrator] = getattr(calibrators, METHODS[method_name(wish.method)])
+    kind = find_calibrator(wish.method).load()
     options = dict(wish.options) if wish.criterion is None else {**wish.options, "criterion": wish.criterion}
     for name, value in options.items():
         if value == "trained":

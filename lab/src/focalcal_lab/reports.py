@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from focalcal.calibrators import Calibrator, load_calibrator
-from focalcal.calibrators.names import method_name
+from focalcal.calibrators.table import find_calibrator
 from focalcal.errors import InputError
 from focalcal.files import read_predictions
 from focalcal.report.build import ModelInput, build_contents
@@ -38,7 +38,7 @@ def _model(name: str, folder: RunFolder, recipe: Recipe) -> ModelInput:
 def _calibrators(folder: RunFolder, recipe: Recipe) -> dict[str, Calibrator]:
     """The run's calibrators by their methods' names, which say more than the phases of the papers' tables."""
     names = {
-        stem: method_name(wish.method) if wish.criterion is None else f"{method_name(wish.method)}:{wish.criterion}"
+        stem: ":".join(part for part in (find_calibrator(wish.method).name, wish.criterion) if part is not None)
         for wish in recipe.measurement.calibrators
         for stem in (wish.phase, f"{wish.phase}-{wish.criterion}")
         if wish.after is None

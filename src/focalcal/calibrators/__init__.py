@@ -1,40 +1,25 @@
 """Post-hoc calibrators: fitted to held-out logits and labels, they turn logits into log-probabilities one can trust.
 
+The classes of the table in `focalcal.calibrators.table` are names of this package; each is imported when it is first
+used.
+
 >>> from focalcal import TemperatureScaling
 >>> calibrator = TemperatureScaling().fit([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]], [0, 0, 1])
 >>> [round(p, 4) for p in calibrator.predict_probs([[2.0, 0.0]])[0].tolist()]  # two of three were right
 [0.6667, 0.3333]
 """
 
-from focalcal.calibrators.base import Calibrator, FitReport
-from focalcal.calibrators.binary import BetaCalibration, PlattScaling
-from focalcal.calibrators.compose import Compose
-from focalcal.calibrators.ensemble import EnsembleTemperatureScaling
-from focalcal.calibrators.files import load_calibrator
-from focalcal.calibrators.focal import FocalCalibration, FocalTemperatureScaling
-from focalcal.calibrators.identity import Identity
-from focalcal.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
-from focalcal.calibrators.one_vs_rest import BayesianBinning, HistogramBinning, IsotonicCalibration
-from focalcal.calibrators.spline import SplineCalibration
-from focalcal.calibrators.temperature import TemperatureScaling
+import lazy_loader
 
-__all__ = [
-    "BayesianBinning",
-    "BetaCalibration",
-    "Calibrator",
-    "Compose",
-    "DirichletCalibration",
-    "EnsembleTemperatureScaling",
-    "FitReport",
-    "FocalCalibration",
-    "FocalTemperatureScaling",
-    "HistogramBinning",
-    "Identity",
-    "IsotonicCalibration",
-    "MatrixScaling",
-    "PlattScaling",
-    "SplineCalibration",
-    "TemperatureScaling",
-    "VectorScaling",
-    "load_calibrator",
-]
+from focalcal.calibrators.table import calibrator_entries
+
+_names = {
+    "base": ["Calibrator", "FitReport"],
+    "compose": ["Compose"],
+    "files": ["load_calibrator"],
+    "table": ["calibrator_names", "make_calibrator", "register_calibrator"],
+}
+for _entry in calibrator_entries():
+    _names.setdefault(_entry.location.removeprefix(f"{__name__}.").partition(":")[0], []).append(_entry.class_name)
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_names)

@@ -17,6 +17,7 @@ from torch import Tensor
 from focalcal.atomic import write_atomically
 from focalcal.calibrators.base import Calibrator, FitReport
 from focalcal.calibrators.compose import Compose
+from focalcal.calibrators.table import find_calibrator
 from focalcal.core.checks import require
 from focalcal.errors import FileFormatError, FocalCalError
 
@@ -104,17 +105,11 @@ def _describe(calibrator: Calibrator, prefix: str, arrays: dict[str, Tensor]) ->
 
 
 def _build(document: dict[str, Any], prefix: str, arrays: dict[str, Tensor]) -> Calibrator:
-    from focalcal import calibrators
-
-    method = document["method"]
-    kind = getattr(calibrators, method, None) if method in calibrators.__all__ else None
-    if not (isinstance(kind, type) and issubclass(kind, Calibrator)):
-        raise ValueError(f"unknown method {method!r}")
-    if issubclass(kind, Compose):
+    if document["method"] == Compose.__name__:
         parts = [_build(part, f"{prefix}{i}.", arrays) for i, part in enumerate(document["parts"])]
-        calibrator: Calibrator = kind(*parts)
+        calibrator: Calibrator = Compose(*parts)
     else:
-        calibrator = kind(**document["settings"])
+        calibrator = find_calibrator(str(document["method"])).load()(**document["settings"])
     for name in calibrator.FITTED:
         value = arrays.get(prefix + name)
         if value is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from focalcal.calibrators.table import calibrator_names
 from focalcal.cli import options
 from focalcal.cli.checks import plain_warnings, quick_imports, require_output
 from focalcal.cli.console import JsonOption, QuietOption, print_json, program, progress, standard_output
@@ -48,8 +49,7 @@ def calibrate(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="identity, temperature, focal, focal-temperature, ensemble-temperature (ets), spline, vector, matrix, "
-            "dirichlet, platt, beta, histogram, isotonic or bbq.",
+            help=f"One of {', '.join(calibrator_names())}.",
             rich_help_panel=options.METHOD,
         ),
     ] = "temperature",

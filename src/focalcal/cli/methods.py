@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from focalcal.calibrators.names import METHODS, file_suffix, method_name
+from focalcal.calibrators.table import find_calibrator, short_name
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Wish:
         given, *more = (part.strip() for part in text.split(":"))
         if len(more) > 2:
             raise InputError(f"method: must be NAME, NAME:CRITERION or NAME:CRITERION:SEARCH; got {text.strip()!r}.")
-        return Wish(method_name(given), *more)
+        return Wish(find_calibrator(given).name, *more)
 
     def __str__(self) -> str:
         return ":".join(part for part in (self.name, self.criterion, self.search) if part)
@@ -45,13 +45,11 @@ class Wish:
     @property
     def suffix(self) -> str:
         """Of the file that such a calibrator is saved in."""
-        return file_suffix(self.name)
+        return find_calibrator(self.name).suffix
 
     def make(self, *, gamma: float | None = None, loss_gamma: float | None = None) -> Calibrator:
         """The calibrator, not fitted yet; an option that is not one of this method's is refused."""
-        from focalcal import calibrators
-
-        kind: type[Calibrator] = getattr(calibrators, METHODS[self.name])
+        kind = find_calibrator(self.name).load()
         known = {name: name for name in inspect.signature(kind).parameters}
         if self.name == "temperature":  # its gamma is that of the loss
             known["loss_gamma"] = known.pop("gamma")
@@ -73,17 +71,6 @@ def methods_of(text: str) -> dict[str, Calibrator]:
     if not wishes:
         raise InputError("--methods: must name at least one method; got none.")
     return {str(wish): wish.make() for wish in wishes}
-
-
-def short_name(calibrator: Calibrator) -> str:
-    """The method's short name; that of the class where it has none.
-
-    >>> from focalcal import PlattScaling
-    >>> short_name(PlattScaling())
-    'platt'
-    """
-    kind = type(calibrator).__name__
-    return next((name for name, each in METHODS.items() if each == kind), kind)
 
 
 def parameters(calibrator: Calibrator) -> str:
@@ -134,7 +121,11 @@ def right_suffix(path: str, calibrator: Calibrator) -> str:
     """
     kinds = (".json", ".safetensors")
     given = Path(path)
-    return str(given.with_suffix(file_suffix(short_name(calibrator)))) if given.suffix.lower() in kinds else path
+    return (
+        str(given.with_suffix(find_calibrator(short_name(calibrator)).suffix))
+        if given.suffix.lower() in kinds
+        else path
+    )
 
 
 def default_methods(num_classes: int, num_rows: int) -> tuple[dict[str, Calibrator], dict[str, str]]:
@@ -146,16 +137,4 @@ def default_methods(num_classes: int, num_rows: int) -> tuple[dict[str, Calibrat
     """
     from focalcal.select import suitable_methods
 
-    suited, reasons = suitable_methods(num_classes, num_rows)
-    methods = {str(_wish_of(calibrator)): calibrator for calibrator in suited.values()}
-    return methods, {Wish.of(name.partition("(")[0]).name: why for name, why in reasons.items()}
-
-
-def _wish_of(calibrator: Calibrator) -> Wish:
-    """What makes such a calibrator: its name, and what of its fit is not usual."""
-    usual, settings = type(calibrator)().settings(), calibrator.settings()
-    criterion, search = (settings.get(name) for name in ("criterion", "search"))
-    name = short_name(calibrator)
-    if search != usual.get("search"):
-        return Wish(name, criterion, search)
-    return Wish(name, None if criterion == usual.get("criterion") else criterion)
+    return suitable_methods(num_classes, num_rows)
