@@ -37,8 +37,11 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 def _walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     yield name, command
-    for inner, each in getattr(command, "commands", {}).items():
-        yield from _walk(f"{name} {inner}", each)
+    if not hasattr(command, "list_commands"):
+        return
+    context = command.context_class(command, info_name=name)
+    for inner in command.list_commands(context):
+        yield from _walk(f"{name} {inner}", command.get_command(context, inner))
 
 
 def _command(name: str, command: Any) -> Iterator[str]:

@@ -12,11 +12,13 @@ from typing import Annotated
 import typer
 
 from focalcal import __version__
-from focalcal.cli import apply, calibrate, compare, demo, evaluate, plugins, report
+from focalcal.cli import apply, calibrate, compare, demo, evaluate, report
+from focalcal.cli.plugins import CommandGroup
 from focalcal.errors import FileFormatError, FocalCalError, InputError
 
 app = typer.Typer(
     name="focalcal",
+    cls=CommandGroup,
     help="Classifiers that say how sure they are, truthfully.",
     epilog="Every command has --help with examples, and --json. The way in: focalcal evaluate FILE.",
     no_args_is_help=True,
@@ -29,7 +31,6 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("apply")(apply.apply)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
-plugins.add_commands(app)
 
 
 def _print_version(wanted: bool) -> None:

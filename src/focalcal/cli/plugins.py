@@ -1,38 +1,83 @@
-"""Commands that other distributions add through the entry-point group `focalcal.commands`."""
+"""Commands that other distributions add through the entry-point group `focalcal.commands`.
+
+An entry point is a Typer application or a function that Typer can make a command of. It is imported only when its
+command runs or when `focalcal --help` lists it. One that cannot be imported says so, and every other command works.
+"""
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from focalcal.errors import MissingExtraError
+from focalcal.errors import FocalCalError, MissingExtraError
 
 GROUP = "focalcal.commands"
-# Commands of distributions that need not be installed: what to say in their place.
-_ELSEWHERE = {
+# Commands of a distribution that need not be installed: where they come from, and what they do.
+_OPTIONAL = {
     "lab": ("focalcal-lab", "Run the papers' experiments, and your own."),
     "claims": ("focalcal-lab", "List the papers' claims and check the exact ones."),
 }
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add every command of the group to `app`; for a known one that is missing, a line that says what to install."""
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    for name, entry in sorted(found.items()):
-        command = entry.load()
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
-    for name, (distribution, help_text) in _ELSEWHERE.items():
-        if name not in found:
-            _add_pointer(app, name, distribution, help_text)
+class CommandGroup(TyperGroup):
+    """The commands of focalcal, followed by those of other distributions."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands; nothing is imported for them."""
+        own = super().list_commands(ctx)
+        return [*own, *sorted({*_OPTIONAL, *_installed()} - set(own))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by its name, or None."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        entry = _installed().get(cmd_name)
+        if entry is not None:
+            return _loaded(entry)
+        return _not_installed(cmd_name) if cmd_name in _OPTIONAL else None
 
 
-def _add_pointer(app: typer.Typer, name: str, distribution: str, help_text: str) -> None:
-    settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+def _installed() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
 
-    @app.command(name, help=f"{help_text} Needs {distribution}.", context_settings=settings)
-    def missing() -> None:
-        raise MissingExtraError(f"`focalcal {name}` is part of {distribution}. Install it: pip install {distribution}")
+
+def _loaded(entry: EntryPoint) -> Any:
+    """The command of an entry point; where it cannot be imported, a command that says so."""
+    source = entry.dist.name if entry.dist is not None else entry.value
+    try:
+        return _command(entry.name, entry.load())
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        message = f"`focalcal {entry.name}` is part of {source}, which cannot be loaded ({why}). Reinstall {source}."
+        return _failing_command(entry.name, FocalCalError(message), f"Cannot be loaded from {source}.")
+
+
+def _not_installed(name: str) -> Any:
+    source, what_it_does = _OPTIONAL[name]
+    message = f"`focalcal {name}` is part of {source}. Install it: pip install {source}"
+    return _failing_command(name, MissingExtraError(message), f"{what_it_does} Needs {source}.")
+
+
+def _command(name: str, plugin: typer.Typer | Callable[..., Any], **settings: Any) -> Any:
+    """A Typer application or a function as a command of this name."""
+    if not isinstance(plugin, typer.Typer):
+        function, plugin = plugin, typer.Typer(add_completion=False)
+        plugin.command(name, **settings)(function)
+    command = typer.main.get_command(plugin)
+    command.name = name
+    return command
+
+
+def _failing_command(name: str, error: FocalCalError, help_text: str) -> Any:
+    """A command that raises an error, whatever its arguments are."""
+
+    def fail() -> None:
+        raise error
+
+    context = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    return _command(name, fail, help=help_text, context_settings=context)
