@@ -17,7 +17,7 @@ from focalcal.errors import MissingExtraError
 from focalcal.files import PredictionTable, write_predictions
 from focalcal.losses import AdaFocalLoss
 from focalcal.report.build import ModelInput, build_contents
-from focalcal.report.contents import Contents, Number, Version
+from focalcal.report.contents import Contents, Measure, ModelVersion
 from focalcal.report.html import write_report
 
 Progress = Callable[[int, int, str], object]
@@ -33,7 +33,7 @@ _NUM_RESAMPLES = 200
 
 
 @dataclass(frozen=True)
-class Row:
+class DemoRow:
     """A network as it is or after a calibrator, on the test images.
 
     `temperature` is the best one that is left: what the logits would have to be divided by; 1 for a truthful network.
@@ -41,20 +41,20 @@ class Row:
 
     loss: str
     calibrator: str
-    accuracy: Number
-    ece: Number
-    ada_ece: Number
-    nll: Number
-    temperature: Number
+    accuracy: Measure
+    ece: Measure
+    ada_ece: Measure
+    nll: Measure
+    temperature: Measure
 
 
 @dataclass(frozen=True)
-class Demo:
+class DemoResult:
     """What the demo found and wrote; `report` is None where plotly, which draws it, is not installed."""
 
     seed: int
     epochs: int
-    rows: list[Row]
+    rows: list[DemoRow]
     verdicts: dict[str, str]
     folder: str
     files: list[str]
@@ -65,7 +65,7 @@ class Demo:
 
 def run_demo(
     folder: str | Path, *, seed: int = 0, epochs: int = noisy_digits.EPOCHS, progress: Progress | None = None
-) -> Demo:
+) -> DemoResult:
     """Train, calibrate, measure, and write logits, calibrators and the report into a folder; the seed fixes it all."""
     # The networks are so small that a second thread gains nothing, and on a busy machine it costs minutes.
     threads = torch.get_num_threads()
@@ -76,7 +76,7 @@ def run_demo(
         torch.set_num_threads(threads)
 
 
-def _run(folder: str | Path, seed: int, epochs: int, progress: Progress | None) -> Demo:
+def _run(folder: str | Path, seed: int, epochs: int, progress: Progress | None) -> DemoResult:
     place, advance = Path(folder), progress or (lambda done, total, what: None)
     place.mkdir(parents=True, exist_ok=True)
     total = len(noisy_digits.LOSSES) * epochs + _REPORT_STEPS
@@ -96,7 +96,7 @@ def _run(folder: str | Path, seed: int, epochs: int, progress: Progress | None) 
     report = _write_report(contents, place / "report.html")
     rows = [row for model, shown in zip(models, contents.models, strict=True) for row in _rows(model, shown.versions)]
     verdicts = {shown.name: shown.verdict for shown in contents.models}
-    return Demo(seed, epochs, rows, verdicts, str(place), [str(file) for file in files], report)
+    return DemoResult(seed, epochs, rows, verdicts, str(place), [str(file) for file in files], report)
 
 
 def _trained(seed: int, epochs: int, total: int, advance: Progress) -> Iterator[tuple[str, PredictionTable]]:
@@ -146,7 +146,7 @@ def _write_report(contents: Contents, path: Path) -> str | None:
     return str(path)
 
 
-def _rows(model: ModelInput, versions: list[Version]) -> Iterator[Row]:
+def _rows(model: ModelInput, versions: list[ModelVersion]) -> Iterator[DemoRow]:
     labels = torch.from_numpy(np.asarray(model.score.labels))
     logits = torch.from_numpy(model.score.scores)
     for version in versions:
@@ -154,13 +154,13 @@ def _rows(model: ModelInput, versions: list[Version]) -> Iterator[Row]:
         with torch.no_grad():
             left = logits if calibrator is None else calibrator(logits)
         measured = {name: version.numbers[name] for name in ("accuracy", "ece", "ada_ece", "nll")}
-        yield Row(model.name, version.name, **measured, temperature=_best_temperature(left, labels))
+        yield DemoRow(model.name, version.name, **measured, temperature=_best_temperature(left, labels))
 
 
-def _best_temperature(logits: Tensor, labels: Tensor) -> Number:
+def _best_temperature(logits: Tensor, labels: Tensor) -> Measure:
     """The best temperature of some logits, with a 95 % percentile interval over resampled rows."""
     generator = torch.Generator().manual_seed(0)
     draws = [torch.randint(len(labels), (len(labels),), generator=generator) for _ in range(_NUM_RESAMPLES)]
     best = optimal_temperature(logits, labels)
     others = [optimal_temperature(logits[rows], labels[rows], start=best) for rows in draws]
-    return Number(best, *(float(end) for end in np.quantile(others, [0.025, 0.975])))
+    return Measure(best, *(float(end) for end in np.quantile(others, [0.025, 0.975])))

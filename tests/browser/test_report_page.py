@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from focalcal.report.sample import measures
+from focalcal.report.explorer import measures
 from tests.browser.conftest import Report
 
 MEASURES = ("ece", "ada_ece", "nll")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import focalcal as fc
-from focalcal.files import read_predictions, write_predictions
+from focalcal.files import Columns, read_predictions, write_predictions
 from tests.cli.tools import call, predictions, run
 
 TABLE = predictions()
@@ -29,7 +29,7 @@ def test_every_format_is_calibrated_without_labels(tmp_path, calibrator, suffix)
     answer = call("apply", calibrator, file, "--out", out, *kind)
     assert answer.code == 0, answer.err
     assert answer.out.startswith(f"Written: {out}: 400 rows as probs, calibrated by temperature (T = ")
-    columns = fc.streams.Columns(kind="probs") if suffix == "npy" else fc.streams.Columns()
+    columns = Columns(kind="probs") if suffix == "npy" else Columns()
     found = read_predictions(out, columns, need_labels=False)
     assert found.kind == "probs"
     np.testing.assert_allclose(found.scores, fc.load_calibrator(calibrator).predict_probs(TABLE.scores), atol=1e-6)

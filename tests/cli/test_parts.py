@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import focalcal as fc
-from focalcal.cli.checks import require_output
+from focalcal.cli.measure_tables import interval, number
 from focalcal.cli.methods import Wish, methods_of
-from focalcal.cli.splits import Asked, divide, hold_out, only, shared_rows
-from focalcal.cli.tables import interval, number
+from focalcal.cli.output_paths import require_output
+from focalcal.cli.splits import SplitOptions, divide, hold_out, only
 from focalcal.files import write_predictions
+from focalcal.report.duplicates import count_shared
 from tests.cli.tools import call, halves, predictions
 
 # ---------------------------------------------------------------------- rows
@@ -34,8 +35,8 @@ def test_a_held_out_share_is_drawn_from_every_class_alike_and_by_the_seed(share)
 
 def test_no_row_is_both_fitted_and_scored():
     fit, score = hold_out(predictions(501), 0.5, seed=0)
-    assert shared_rows(fit, score) == 0
-    assert shared_rows(fit, fit) == fit.num_rows
+    assert count_shared(fit, score) == 0
+    assert count_shared(fit, fit) == fit.num_rows
 
 
 def test_a_share_of_too_few_rows_is_refused():
@@ -47,25 +48,25 @@ def test_the_same_scores_with_another_label_are_another_row():
     table = predictions()
     other = predictions()
     other.labels[:] = (other.labels + 1) % 4
-    assert shared_rows(table, other) == 0
+    assert count_shared(table, other) == 0
 
 
 def test_rows_are_the_same_in_either_precision():
     table = predictions()
     wide = predictions().take(np.arange(400))
     object.__setattr__(wide, "scores", wide.scores.astype(np.float64))
-    assert shared_rows(table, wide) == 400
+    assert count_shared(table, wide) == 400
 
 
 def test_validation_splits_of_other_names_are_found():
     for name in ("validation", "valid", "dev"):
         table = predictions(split=np.where(halves(400) == "val", name, "test"))
-        assert f"split {name} (200 rows)" in divide(table, None, Asked()).words
+        assert f"split {name} (200 rows)" in divide(table, None, SplitOptions()).words
 
 
 def test_rows_of_one_split_can_be_held_out_from():
     table = predictions(split=halves(400))
-    division = divide(table, None, Asked(split="val", holdout=0.5))
+    division = divide(table, None, SplitOptions(split="val", holdout=0.5))
     assert division.fit.num_rows == division.score.num_rows == 100
     assert set(division.fit.split) == set(division.score.split) == {"val"}
 

@@ -7,7 +7,7 @@ import pytest
 
 import focalcal as fc
 from focalcal.files import write_predictions
-from focalcal.report.assess import assess
+from focalcal.report.verdict import assess
 from tests.cli.tools import call, halves, predictions, run
 
 pytest.importorskip("plotly")

@@ -15,9 +15,9 @@ from focalcal.errors import InputError
 from focalcal.files.prediction_table import PredictionTable
 from focalcal.report.build import build_contents, default_methods
 from focalcal.report.contents import BIN_COUNTS, Contents, Model
+from focalcal.report.explorer import decode
 from focalcal.report.html import render
-from focalcal.report.sample import decode
-from focalcal.report.versions import calibrated
+from focalcal.report.measure_version import calibrated
 from tests.report.cases import model_of, sharp_table
 
 QUICK: dict[str, Any] = {"num_resamples": 100}
@@ -30,8 +30,8 @@ LIGHT = {"temperature": TemperatureScaling(), "line": FocalTemperatureScaling("n
 def _coarse_maps() -> Iterator[None]:
     """Maps of few temperatures: their values have tests of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("focalcal.report.landscape._NUM_TEMPERATURES", 5)
-        patch.setattr("focalcal.report.landscape._ROUNDS", 1)
+        patch.setattr("focalcal.report.criterion_landscape._NUM_TEMPERATURES", 5)
+        patch.setattr("focalcal.report.criterion_landscape._ROUNDS", 1)
         yield
 
 
@@ -293,7 +293,7 @@ def test_several_models_share_the_room_of_the_page() -> None:
 
 
 def test_more_classes_than_the_page_can_count_leave_the_explorer_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("focalcal.report.sample.MOST_CLASSES", 3)
+    monkeypatch.setattr("focalcal.report.explorer.MOST_CLASSES", 3)
     assert only(sharp_table(50, 4)).explorer is None
     assert only(sharp_table(50, 3)).explorer is not None
 

@@ -15,21 +15,20 @@ import pytest
 import torch
 
 import focalcal as fc
-from focalcal import drawing as figures
-from focalcal import metrics
+from focalcal import drawing, metrics
 from focalcal.report import plots
 from focalcal.report.contents import (
     ClassTable,
     Confusions,
     Contents,
+    CriterionPoint,
     Curve,
     Diagram,
     Dynamics,
     Landscape,
+    Measure,
     Model,
-    Number,
-    Point,
-    Version,
+    ModelVersion,
 )
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -320,7 +319,7 @@ def test_the_dynamics_of_a_loss_its_history_and_a_report_are_the_same():
 def test_versions_are_compared_by_the_intervals_of_the_bootstrap():
     interval = metrics.bootstrap("nll", LOGITS, LABELS, num_resamples=100)
     rows = metrics.read(LOGITS / 2, LABELS)
-    versions = {"scores": LOGITS, "interval": interval, "rows": rows, "number": Number(0.5)}
+    versions = {"scores": LOGITS, "interval": interval, "rows": rows, "number": Measure(0.5)}
     ax = plots.compare_versions(versions, LABELS, measure="nll", num_resamples=100)
     assert names_of(ax) == list(versions)
     bars, dots = ax.lines[0:8:2], ax.lines[1:8:2]
@@ -347,7 +346,7 @@ def test_hostile_names_are_shown_as_text_without_a_warning():
     axes = [
         plots.per_class(table),
         plots.confusions(Confusions(0.5, k, list(HOSTILE), list(HOSTILE), [1] * k, [0.9] * k)),
-        plots.compare_versions({name: Number(0.1, 0.0, 0.2) for name in HOSTILE}),
+        plots.compare_versions({name: Measure(0.1, 0.0, 0.2) for name in HOSTILE}),
         plots.risk_coverage(dict.fromkeys(HOSTILE, LOGITS[:50]), LABELS[:50]),
         *plots.reliability_diagrams(dict.fromkeys(HOSTILE[:3], LOGITS[:50]), LABELS[:50])[:1],
     ]
@@ -359,12 +358,12 @@ def test_hostile_names_are_shown_as_text_without_a_warning():
 
 
 def test_signs_that_turn_text_around_are_left_out_of_names():
-    assert figures.shown("\u202egnp.exe") == "gnp.exe"
+    assert drawing.shown("\u202egnp.exe") == "gnp.exe"
 
 
 def test_an_arrow_between_right_to_left_names_still_points_to_the_second():
     mark = "\u200e"
-    assert figures.arrow("שלום", "عالم") == f"{mark}שלום{mark} → {mark}عالم{mark}"
+    assert drawing.arrow("שלום", "عالم") == f"{mark}שלום{mark} → {mark}عالم{mark}"
 
 
 # ---- all figures of a report
@@ -391,16 +390,16 @@ def diagram_of(rows, scheme, num_bins=15):
 
 def landscape_of(criterion="nll"):
     values = [[1.0, 0.5, 0.9], [0.8, 0.6, 0.4]]
-    best = Point(0.0, 2.0, 0.5), Point(0.5, 3.0, 0.4)
+    best = CriterionPoint(0.0, 2.0, 0.5), CriterionPoint(0.5, 3.0, 0.4)
     return Landscape(criterion, [0.0, 0.5], [1.0, 2.0, 3.0], values, *best, [[0.0, 2.0], [0.5, 2.5]])
 
 
 @cache
 def version_of(name, temperature):
     rows = metrics.read(LOGITS / temperature, LABELS)
-    numbers = {measure: Number(0.1, 0.05, 0.15) for measure in ("ece", "ada_ece", "nll", "aurc")}
+    numbers = {measure: Measure(0.1, 0.05, 0.15) for measure in ("ece", "ada_ece", "nll", "aurc")}
     diagrams = [diagram_of(rows, scheme, count) for scheme in ("equal_width", "equal_mass") for count in (5, 15)]
-    return Version(name, "", "", "both", numbers, diagrams, Curve([0.5, 1.0], [0.1, 0.2]), [])
+    return ModelVersion(name, "", "", "both", numbers, diagrams, Curve([0.5, 1.0], [0.1, 0.2]), [])
 
 
 def model_of(name, dynamics=None):
@@ -537,7 +536,7 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         lambda: plots.per_class(LOGITS, LABELS),
         lambda: plots.confusions(LOGITS, LABELS),
         lambda: plots.gamma_dynamics({"gamma": [[1.0]]}),
-        lambda: plots.compare_versions({"a": Number(0.1)}),
+        lambda: plots.compare_versions({"a": Measure(0.1)}),
         lambda: plots.save_figures(contents_of("a"), "unused"),
     ]
     for call in calls:
@@ -547,6 +546,6 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
 
 def test_names_survive_a_user_who_sets_everything_in_tex():
     with matplotlib.rc_context({"text.usetex": True, "text.parse_math": True}):
-        ax = plots.compare_versions({"100 % $a": Number(0.1)}, title="a_b % $c$ $")
+        ax = plots.compare_versions({"100 % $a": Measure(0.1)}, title="a_b % $c$ $")
     shown = [ax.title, ax.xaxis.label, *ax.get_yticklabels()]
     assert not any(text.get_usetex() or text.get_parse_math() for text in shown)

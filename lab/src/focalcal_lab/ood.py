@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from focalcal import drawing as figures
+from focalcal import drawing
 from focalcal.core.checks import ArrayLike, require, to_float_tensor
 from focalcal.metrics import fpr95, ood_auroc
 from focalcal.metrics.beyond import OodScore, normality
@@ -135,18 +135,18 @@ def draw_roc(
     >>> ax.figure.legends[0].get_texts()[0].get_text()
     'noise, pre: AUROC 0.750'
     """
-    ours, ax = ax is None, figures.axes_or_new(ax)
+    ours, ax = ax is None, drawing.axes_or_new(ax)
     lines, names = [], []
     for phase, _, known, others in _phases(test_logits, ood_logits, temperature):
         for place, (name, unknown) in enumerate(others.items()):
             curve = roc_curve(known, unknown)
-            look = {"color": figures.PALETTE[place % 6], "linestyle": "-" if phase == "pre" else "--"}
+            look = {"color": drawing.PALETTE[place % 6], "linestyle": "-" if phase == "pre" else "--"}
             lines += ax.plot(curve.false_positive_rate, curve.true_positive_rate, **look)
-            names.append(f"{figures.shown(name)}, {phase}: AUROC {curve.auroc:.3f}")
-    ax.plot([0, 1], [0, 1], color=figures.GREY, linestyle=":", linewidth=1)
-    figures.legend(ax, lines, names, under=ours, loc="lower right", columns=1)
-    figures.percent(ax.xaxis)
-    figures.percent(ax.yaxis)
+            names.append(f"{drawing.shown(name)}, {phase}: AUROC {curve.auroc:.3f}")
+    ax.plot([0, 1], [0, 1], color=drawing.GREY, linestyle=":", linewidth=1)
+    drawing.legend(ax, lines, names, under=ours, loc="lower right", columns=1)
+    drawing.percent(ax.xaxis)
+    drawing.percent(ax.yaxis)
     ax.set(xlim=(0, 1), ylim=(0, 1.005))
-    figures.style(ax, title=title, xlabel="unknown inputs that pass as known", ylabel="known inputs that pass")
+    drawing.style(ax, title=title, xlabel="unknown inputs that pass as known", ylabel="known inputs that pass")
     return ax

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focalcal.cli import options
-from focalcal.cli.checks import plain_warnings, quick_imports, require_place
-from focalcal.cli.console import JsonOption, QuietOption, print_json, progress, standard_output
+from focalcal.cli.console import (
+    JsonOption,
+    QuietOption,
+    plain_warnings,
+    print_json,
+    progress,
+    quick_imports,
+    standard_output,
+)
+from focalcal.cli.output_paths import require_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +39,7 @@ def apply(
             help="Where the calibrated predictions go, in the format of FILE; a directory for shards.",
         ),
     ],
-    to: Annotated[options.Wanted, typer.Option("--to", help="What is written.")] = options.Wanted.probs,
+    to: Annotated[options.OutputKind, typer.Option("--to", help="What is written.")] = options.OutputKind.probs,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     kind: options.Kind = None,
@@ -86,7 +94,7 @@ def _calibrate(loaded: Calibrator, path: str, file: str, to: str) -> Callable[[A
 
     from focalcal.cli.methods import require_classes
     from focalcal.files import PredictionTable
-    from focalcal.report.versions import calibrated
+    from focalcal.report.measure_version import calibrated
 
     def calibrate(scores: Array, kind: Kind) -> Array:
         batch = PredictionTable(file, scores, kind)

@@ -11,19 +11,28 @@ import typer
 
 from focalcal.calibrators.table import calibrator_names
 from focalcal.cli import options
-from focalcal.cli.checks import plain_warnings, quick_imports, require_output
-from focalcal.cli.console import JsonOption, QuietOption, print_json, program, progress, standard_output
+from focalcal.cli.console import (
+    JsonOption,
+    QuietOption,
+    plain_warnings,
+    print_json,
+    program,
+    progress,
+    quick_imports,
+    standard_output,
+)
+from focalcal.cli.output_paths import require_output
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
     from focalcal.cli.console import Advance
     from focalcal.cli.methods import Wish
-    from focalcal.cli.results import Assessed, CalibrateResult, Difference
-    from focalcal.cli.splits import Asked, Division
-    from focalcal.cli.streamed import Reader
-    from focalcal.cli.tables import How
+    from focalcal.cli.results import AssessmentResult, CalibrateResult, MeasureDifference
+    from focalcal.cli.splits import DividedRows, SplitOptions
+    from focalcal.cli.streams import StreamReader
     from focalcal.files import Columns
+    from focalcal.report.verdict import MeasureSettings
 
 _ON_THE_FIT = "on the rows of the fit"
 
@@ -120,10 +129,11 @@ def calibrate(
       focalcal calibrate logits.npz --holdout 0.5 --method focal-temperature --criterion ada_ece
     """
     with quick_imports():
-        from focalcal.cli import results, tables
+        from focalcal.cli import results
         from focalcal.cli.methods import Wish, parameters
-        from focalcal.cli.splits import Asked
-        from focalcal.cli.streamed import Reader, engine_for
+        from focalcal.cli.splits import SplitOptions
+        from focalcal.cli.streams import StreamReader, engine_for
+        from focalcal.report.verdict import MeasureSettings
 
     score_files, fit_files = files or [], fit or []
     if not (score_files or fit_files):
@@ -135,14 +145,14 @@ def calibrate(
     for each, option in ((place, "--out"), (onnx, "--onnx")):
         if each is not None:
             require_output(each, option, inputs=[*score_files, *fit_files])
-    asked = Asked(split, fit_split, score_split, holdout, seed, allow_same_data)
-    how = tables.How(num_bins, level, resamples or 0, seed)
+    asked = SplitOptions(split, fit_split, score_split, holdout, seed, allow_same_data)
+    how = MeasureSettings(num_bins, level, resamples or 0, seed)
     chosen = engine_for(engine.value, [*score_files, *fit_files])
     with progress(quiet=quiet) as advance:
         if chosen == "memory":
             found = _in_memory(calibrator, str(wish), score_files, fit_files, columns, asked, how, advance)
         else:
-            reader = Reader(columns, chosen, on_bad_shard.value, advance)
+            reader = StreamReader(columns, chosen, on_bad_shard.value, advance)
             found = _streamed(calibrator, score_files, fit_files, reader, asked, how)
         advance(1, 1, "writing")
         if onnx is not None:
@@ -178,17 +188,17 @@ def calibrate(
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Calibrated:
     """What a fit and its measuring have led to, and how the rows were chosen in words."""
 
-    how: How
+    how: MeasureSettings
     words: str
     same_data: bool
     num_shared: int
     num_score_rows: int
-    before: Assessed | None
-    after: Assessed | None
-    differences: list[Difference]
+    before: AssessmentResult | None
+    after: AssessmentResult | None
+    differences: list[MeasureDifference]
     warnings: list[str]
     skipped: dict[str, str]
 
@@ -199,12 +209,12 @@ def _in_memory(
     score_files: list[str],
     fit_files: list[str],
     columns: Columns,
-    asked: Asked,
-    how: How,
+    asked: SplitOptions,
+    how: MeasureSettings,
     advance: Advance,
-) -> _Found:
+) -> _Calibrated:
     """Fit and measure rows that memory holds."""
-    from focalcal.cli import tables
+    from focalcal.cli import measure_tables
     from focalcal.cli.splits import divide, same_files
     from focalcal.files import read_predictions
     from focalcal.metrics.uncertainty import usual_resamples
@@ -215,26 +225,31 @@ def _in_memory(
     how = replace(how, num_resamples=how.num_resamples or usual_resamples((rows.score or rows.fit).num_rows))
     advance(0, 1, f"fitting {method}")
     _fit(calibrator, rows)
-    before: Assessed | None = None
-    after: Assessed | None = None
-    changes: list[Difference] = []
+    before: AssessmentResult | None = None
+    after: AssessmentResult | None = None
+    changes: list[MeasureDifference] = []
     if rows.score is not None:
-        raw = tables.assess_table(rows.score, how, advance, "measuring before")
-        calibrated = tables.assess_table(rows.score, how, advance, "measuring after", calibrator)
-        changes = tables.differences(raw, calibrated, how)
-        before, after = tables.assessed(raw), tables.assessed(calibrated)
+        raw = measure_tables.assess_table(rows.score, how, advance, "measuring before")
+        calibrated = measure_tables.assess_table(rows.score, how, advance, "measuring after", calibrator)
+        changes = measure_tables.differences(raw, calibrated, how)
+        before, after = measure_tables.assessed(raw), measure_tables.assessed(calibrated)
     scored = 0 if rows.score is None else rows.score.num_rows
-    return _Found(
+    return _Calibrated(
         how, rows.words, rows.same_data, rows.num_shared, scored, before, after, changes, rows.warnings, skipped={}
     )
 
 
 def _streamed(
-    calibrator: Calibrator, score_files: list[str], fit_files: list[str], reader: Reader, asked: Asked, how: How
-) -> _Found:
+    calibrator: Calibrator,
+    score_files: list[str],
+    fit_files: list[str],
+    reader: StreamReader,
+    asked: SplitOptions,
+    how: MeasureSettings,
+) -> _Calibrated:
     """Fit and measure rows in passes over streams."""
     from focalcal.cli.splits import same_data_warning, same_files
-    from focalcal.cli.streamed import divide_streams
+    from focalcal.cli.streams import divide_streams
     from focalcal.files.derived_streams import calibrated
 
     if same_files(fit_files, score_files) and not (asked.allow_same_data or asked.fit_split):
@@ -249,7 +264,7 @@ def _streamed(
     warnings = [same_data_warning()] if rows.same_data else []
     warnings += [f"left out: {reason}" for reason in rows.skipped.values()]
     how = replace(how, num_resamples=0)
-    return _Found(how, rows.words, rows.same_data, 0, scored, before, after, [], warnings, rows.skipped)
+    return _Calibrated(how, rows.words, rows.same_data, 0, scored, before, after, [], warnings, rows.skipped)
 
 
 def _place(out: str | None, wish: Wish) -> str:
@@ -264,7 +279,7 @@ def _place(out: str | None, wish: Wish) -> str:
     return out
 
 
-def _fit(calibrator: Calibrator, rows: Division) -> None:
+def _fit(calibrator: Calibrator, rows: DividedRows) -> None:
     table = rows.fit
     assert table.labels is not None
     try:
@@ -294,21 +309,21 @@ def _calibrated_name(files: list[str]) -> str:
 
 
 def _print(result: CalibrateResult, warnings: list[str], calibrator: Calibrator) -> None:
-    from focalcal.cli import tables
-    from focalcal.report.versions import fit_warnings
+    from focalcal.cli import measure_tables
+    from focalcal.report.measure_version import fit_warnings
 
     console = standard_output()
     if result.before is not None and result.after is not None:
         said = f", {_ON_THE_FIT}" if result.same_data else ""
-        tables.print_verdict(console, result.before, f"before{said}: ")
-        tables.print_verdict(console, result.after, f"after{said}:  ")
+        measure_tables.print_verdict(console, result.before, f"before{said}: ")
+        measure_tables.print_verdict(console, result.after, f"after{said}:  ")
         console.print()
     for line in _fit_words(result):
         console.print(line)
-    tables.print_warnings(console, [*warnings, *fit_warnings(calibrator)])
+    measure_tables.print_warnings(console, [*warnings, *fit_warnings(calibrator)])
     if result.before is not None and result.after is not None:
         title = f"Measured {_ON_THE_FIT}" if result.same_data else "Measured on rows outside the fit"
-        tables.print_change(console, result.before, result.after, result.differences, result.level, title)
+        measure_tables.print_change(console, result.before, result.after, result.differences, result.level, title)
     console.print(f"Written: {result.out}" + (f" and {result.onnx}" if result.onnx else ""), soft_wrap=True)
     console.print(f"Apply it: {result.apply_command}", soft_wrap=True)
 

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focalcal.cli import options
-from focalcal.cli.checks import plain_warnings, quick_imports, require_output
-from focalcal.cli.console import JsonOption, QuietOption, make_table, print_json, progress, standard_output
+from focalcal.cli.console import (
+    JsonOption,
+    QuietOption,
+    make_table,
+    plain_warnings,
+    print_json,
+    progress,
+    quick_imports,
+    standard_output,
+)
+from focalcal.cli.output_paths import require_output
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -146,7 +155,7 @@ def _ranked(row: MethodScore) -> Ranked:
 
 
 def _print(result: CompareResult) -> None:
-    from focalcal.cli.tables import print_table
+    from focalcal.cli.measure_tables import print_table
 
     console = standard_output()
     console.print(result.verdict, style="bold")
@@ -171,7 +180,7 @@ def _print(result: CompareResult) -> None:
 
 
 def _table(result: CompareResult) -> RichTable:
-    from focalcal.cli.tables import percent
+    from focalcal.cli.measure_tables import percent
 
     ends = f"{percent(result.level)} interval"
     table = make_table("method", result.criterion, ends, "against identity", ends, "p, corrected", "fit, s")

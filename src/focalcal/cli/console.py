@@ -5,16 +5,20 @@ Nothing here imports rich before there is something to print, so that `focalcal 
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
+
+from focalcal.errors import InputWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +32,37 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the one-
 
 # Wide enough for every table; on a terminal its own width counts.
 _WIDTH_ON_A_PIPE = 160
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Import without garbage collection, then or later: looking through torch's objects is a fifth of its import."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """The library's warnings become lines on standard error, once each; those of other packages are not for users."""
+    said: set[str] = set()
+
+    def say(message: Warning | str, *_: object, **__: object) -> None:
+        line = " ".join(str(message).split())
+        if line not in said:
+            said.add(line)
+            print(f"focalcal: warning: {line}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", InputWarning)
+        warnings.showwarning = say
+        yield
 
 
 def standard_output() -> Console:

@@ -15,8 +15,8 @@ from focalcal.cli.console import JsonOption, QuietOption, make_table, print_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from focalcal.demo import Demo
-    from focalcal.report.contents import Number
+    from focalcal.demo import DemoResult
+    from focalcal.report.contents import Measure
 
 # What the table takes with every interval beside its value.
 _WIDE = 110
@@ -47,7 +47,7 @@ def demo(
         _print(found, _next_commands(found))
 
 
-def _next_commands(found: Demo) -> list[str]:
+def _next_commands(found: DemoResult) -> list[str]:
     """Three commands that work as printed, wherever the console script lies."""
     logits, fitted = f"{found.folder}/cross-entropy.npz", f"{found.folder}/cross-entropy.temperature.json"
     own = f"{found.folder}/my-calibrator.json"
@@ -58,7 +58,7 @@ def _next_commands(found: Demo) -> list[str]:
     ]
 
 
-def _print(found: Demo, following: list[str]) -> None:
+def _print(found: DemoResult, following: list[str]) -> None:
     console = standard_output()
     console.print(_table(found, narrow=console.width < _WIDE))
     first, truest = found.rows[0], min(found.rows, key=lambda row: row.ece.value or 0)
@@ -77,7 +77,7 @@ def _print(found: Demo, following: list[str]) -> None:
         console.print(f"  {line}", soft_wrap=True)
 
 
-def _table(found: Demo, *, narrow: bool) -> Table:
+def _table(found: DemoResult, *, narrow: bool) -> Table:
     """One row a network and calibrator; on a narrow terminal intervals stand under their values."""
     table = make_table(
         "loss, accuracy",
@@ -102,7 +102,7 @@ def _table(found: Demo, *, narrow: bool) -> Table:
     return table
 
 
-def _cell(number: Number, factor: float, digits: int) -> tuple[str, str]:
+def _cell(number: Measure, factor: float, digits: int) -> tuple[str, str]:
     """A value and its interval: `15.9` and `[13.4, 18.2]`."""
     value, low, high = (f"{factor * (end or 0):.{digits}f}" for end in (number.value, number.low, number.high))
     return value, f"[{low}, {high}]"

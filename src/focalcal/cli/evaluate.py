@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focalcal.cli import options
-from focalcal.cli.checks import plain_warnings, quick_imports
-from focalcal.cli.console import JsonOption, QuietOption, print_json, progress, standard_output
+from focalcal.cli.console import (
+    JsonOption,
+    QuietOption,
+    plain_warnings,
+    print_json,
+    progress,
+    quick_imports,
+    standard_output,
+)
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
     from focalcal.cli.console import Advance
     from focalcal.cli.results import EvaluateResult
-    from focalcal.cli.streamed import Reader
-    from focalcal.cli.tables import How
+    from focalcal.cli.streams import StreamReader
     from focalcal.files import Columns
+    from focalcal.report.verdict import MeasureSettings
 
 
 @options.takes_columns
@@ -52,18 +59,18 @@ def evaluate(
       focalcal evaluate 'scores/*.parquet' --by language
     """
     with quick_imports():
-        from focalcal.cli import tables
         from focalcal.cli.methods import load
-        from focalcal.cli.streamed import Reader, engine_for
+        from focalcal.cli.streams import StreamReader, engine_for
+        from focalcal.report.verdict import MeasureSettings
 
     loaded = None if calibrator is None else load(calibrator)
-    how = tables.How(num_bins, level, resamples or 0, seed)
+    how = MeasureSettings(num_bins, level, resamples or 0, seed)
     chosen = engine_for(engine.value, files, by=by)
     with progress(quiet=quiet) as advance:
         if chosen == "memory":
             result, described = _in_memory(files, columns, split, calibrator, loaded, how, advance)
         else:
-            reader = Reader(columns, chosen, on_bad_shard.value, advance)
+            reader = StreamReader(columns, chosen, on_bad_shard.value, advance)
             result, described = _streamed(files, reader, split, by, calibrator, loaded, how)
     if as_json:
         print_json(asdict(result))
@@ -79,11 +86,11 @@ def _in_memory(
     split: str | None,
     path: str | None,
     calibrator: Calibrator | None,
-    how: How,
+    how: MeasureSettings,
     advance: Advance,
 ) -> tuple[EvaluateResult, str]:
     """Everything about rows that memory holds, and what they are in words."""
-    from focalcal.cli import results, tables
+    from focalcal.cli import measure_tables, results
     from focalcal.cli.methods import require_classes
     from focalcal.cli.splits import only
     from focalcal.files import read_predictions
@@ -94,11 +101,11 @@ def _in_memory(
     if calibrator is not None and path is not None:
         require_classes(calibrator, path, used.num_classes, used.name)
     how = replace(how, num_resamples=how.num_resamples or usual_resamples(used.num_rows))
-    before = tables.assess_table(used, how, advance, "measuring")
+    before = measure_tables.assess_table(used, how, advance, "measuring")
     after, changes = None, []
     if calibrator is not None:
-        after = tables.assess_table(used, how, advance, "measuring after the calibrator", calibrator)
-        changes = tables.differences(before, after, how)
+        after = measure_tables.assess_table(used, how, advance, "measuring after the calibrator", calibrator)
+        changes = measure_tables.differences(before, after, how)
     result = results.EvaluateResult(
         files=files,
         split=name,
@@ -107,29 +114,29 @@ def _in_memory(
         num_classes=used.num_classes,
         weighted=used.weights is not None,
         **asdict(how),
-        before=tables.assessed(before),
+        before=measure_tables.assessed(before),
         calibrator=path,
-        after=None if after is None else tables.assessed(after),
+        after=None if after is None else measure_tables.assessed(after),
         differences=changes,
     )
-    return result, tables.describe(used, name)
+    return result, measure_tables.describe(used, name)
 
 
 def _streamed(
     files: list[str],
-    reader: Reader,
+    reader: StreamReader,
     split: str | None,
     by: str | None,
     path: str | None,
     calibrator: Calibrator | None,
-    how: How,
+    how: MeasureSettings,
 ) -> tuple[EvaluateResult, str]:
     """The same from passes over a stream."""
-    from focalcal.cli import results, tables
+    from focalcal.cli import measure_tables, results
     from focalcal.cli.methods import require_classes
-    from focalcal.cli.streamed import measure_files
+    from focalcal.cli.streams import measure_files
     from focalcal.files.derived_streams import calibrated
-    from focalcal.report.assess import assess_totals
+    from focalcal.report.verdict import assess_evaluation
 
     stream = reader.open(files, split)
     if calibrator is not None and path is not None:
@@ -139,7 +146,7 @@ def _streamed(
     if calibrator is not None:
         rows = stream if measured.split == split else reader.open(files, measured.split)
         later = measure_files(reader, calibrated(rows, calibrator), how, by, measured.split)
-        after, groups = tables.assessed(assess_totals(later.evaluation, how.level)), later.groups
+        after, groups = measure_tables.assessed(assess_evaluation(later.evaluation, how.level)), later.groups
     result = results.EvaluateResult(
         files=files,
         split=measured.split,
@@ -148,13 +155,13 @@ def _streamed(
         num_classes=evaluation.num_classes,
         weighted=stream.reading.like.weights is not None,
         **asdict(replace(how, num_resamples=0)),
-        before=tables.assessed(assess_totals(evaluation, how.level)),
+        before=measure_tables.assessed(assess_evaluation(evaluation, how.level)),
         calibrator=path,
         after=after,
         differences=[],
         engine=reader.engine,
         by=by,
-        groups={name: tables.assessed(assess_totals(each, how.level)) for name, each in groups.items()},
+        groups={name: measure_tables.assessed(assess_evaluation(each, how.level)) for name, each in groups.items()},
         skipped=stream.skipped,
     )
     said = [f"{result.num_rows:,} rows", f"{result.num_classes:,} classes", result.kind]
@@ -163,20 +170,20 @@ def _streamed(
 
 
 def _print(result: EvaluateResult, described: str) -> None:
-    from focalcal.cli import tables
+    from focalcal.cli import measure_tables
 
     console = standard_output()
     if result.after is None:
-        tables.print_verdict(console, result.before)
+        measure_tables.print_verdict(console, result.before)
         console.print(f"\n{described}")
-        tables.print_table(console, tables.measure_table(result.before, result.level))
-        tables.print_warnings(console, result.before.warnings)
+        measure_tables.print_table(console, measure_tables.measure_table(result.before, result.level))
+        measure_tables.print_warnings(console, result.before.warnings)
     else:
-        tables.print_verdict(console, result.before, "before: ")
-        tables.print_verdict(console, result.after, "after:  ")
+        measure_tables.print_verdict(console, result.before, "before: ")
+        measure_tables.print_verdict(console, result.after, "after:  ")
         console.print(f"\n{described}, calibrated by {result.calibrator}")
-        tables.print_change(console, result.before, result.after, result.differences, result.level)
+        measure_tables.print_change(console, result.before, result.after, result.differences, result.level)
     if result.groups:
-        tables.print_table(console, tables.group_table(result.groups, result.by or ""))
-    tables.print_warnings(console, [f"left out: {reason}" for reason in result.skipped.values()])
+        measure_tables.print_table(console, measure_tables.group_table(result.groups, result.by or ""))
+    measure_tables.print_warnings(console, [f"left out: {reason}" for reason in result.skipped.values()])
     console.print("All measures and their definitions: --json", style="dim")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli.checks import quick_imports
+from focalcal.cli.console import quick_imports
 
 if TYPE_CHECKING:
     from focalcal.files import Columns
@@ -30,7 +30,7 @@ class ScoreKind(str, Enum):
     probs = "probs"
 
 
-class Wanted(str, Enum):
+class OutputKind(str, Enum):
     """What calibrated scores are written as."""
 
     probs = "probs"

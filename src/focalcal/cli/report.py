@@ -10,14 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focalcal.cli import options
-from focalcal.cli.checks import plain_warnings, quick_imports, require_output, require_place
-from focalcal.cli.console import Advance, JsonOption, QuietOption, print_json, progress, standard_output
+from focalcal.cli.console import (
+    Advance,
+    JsonOption,
+    QuietOption,
+    plain_warnings,
+    print_json,
+    progress,
+    quick_imports,
+    standard_output,
+)
+from focalcal.cli.output_paths import require_output, require_place
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
     from focalcal.cli.results import ReportedModel, ReportResult
-    from focalcal.cli.splits import Asked, Division
+    from focalcal.cli.splits import DividedRows, SplitOptions
     from focalcal.files import Columns, PredictionTable
     from focalcal.report.contents import Contents, Model
 
@@ -108,7 +117,7 @@ def report(
     """
     with quick_imports():
         from focalcal.cli.methods import load, methods_of
-        from focalcal.cli.splits import Asked
+        from focalcal.cli.splits import SplitOptions
         from focalcal.drawing import require_matplotlib
         from focalcal.report.build import ModelInput, build_contents
         from focalcal.report.html import plotly_script, write_report
@@ -124,7 +133,7 @@ def report(
             raise InputError(f"{figures}: is a file; --figures needs the name of a folder.")
         require_matplotlib()
     plotly_script()  # refuses now where it is missing
-    asked = Asked(split, fit_split, score_split, holdout, seed, allow_same_data)
+    asked = SplitOptions(split, fit_split, score_split, holdout, seed, allow_same_data)
     names = _names(files)
     with progress(quiet=quiet) as advance:
         divisions = [
@@ -200,20 +209,20 @@ def _division(
     file: str,
     fit_file: str | None,
     columns: Columns,
-    asked: Asked,
+    asked: SplitOptions,
     fits: bool,
     advance: Advance,
-) -> Division:
+) -> DividedRows:
     """The rows of a model: divided as asked, or by half where nothing was said."""
     from dataclasses import replace
 
-    from focalcal.cli.splits import Division, divide, only, same_files
+    from focalcal.cli.splits import DividedRows, divide, only, same_files
     from focalcal.files import read_predictions
 
     table = read_predictions(file, columns, progress=advance)
     if not fits:
         rows = only(table, asked.score_split or asked.split)
-        return Division(rows, rows, f"{rows.num_rows:,} rows measured, nothing fitted to them")
+        return DividedRows(rows, rows, f"{rows.num_rows:,} rows measured, nothing fitted to them")
     if fit_file is not None:
         fit_table = read_predictions(fit_file, columns, progress=advance)
         return divide(table, fit_table, asked, same_file=same_files([fit_file], [file]))
@@ -221,12 +230,12 @@ def _division(
     return divide(table, None, asked if told else replace(asked, holdout=0.5))
 
 
-def _has_splits(table: PredictionTable, asked: Asked) -> bool:
+def _has_splits(table: PredictionTable, asked: SplitOptions) -> bool:
     named = asked.fit_split is not None or asked.score_split is not None
     return named or (asked.split is None and len(table.splits()) > 1)
 
 
-def _suited(ready: dict[str, Calibrator], rows: Division) -> dict[str, Calibrator]:
+def _suited(ready: dict[str, Calibrator], rows: DividedRows) -> dict[str, Calibrator]:
     """The given calibrators by the names of their files, unless they belong to other classes."""
     from focalcal.cli.methods import require_classes
 
@@ -245,7 +254,7 @@ def _draw(contents: Contents, folder: str, formats: Sequence[str], advance: Adva
 def _result(
     contents: Contents,
     files: Sequence[str],
-    divisions: Sequence[Division],
+    divisions: Sequence[DividedRows],
     out: str,
     num_bytes: int,
     figures: list[str],
@@ -296,8 +305,8 @@ def _reported(model: Model, file: str, num_shared: int) -> ReportedModel:
     )
 
 
-def _print(result: ReportResult, divisions: Sequence[Division]) -> None:
-    from focalcal.cli.tables import print_warnings
+def _print(result: ReportResult, divisions: Sequence[DividedRows]) -> None:
+    from focalcal.cli.measure_tables import print_warnings
 
     console = standard_output()
     for model, rows in zip(result.models, divisions, strict=True):

@@ -27,7 +27,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Assessed:
+class AssessmentResult:
     """Predictions measured: the verdict in words, and every measure by its name."""
 
     verdict: str
@@ -37,7 +37,7 @@ class Assessed:
 
 
 @dataclass(frozen=True)
-class Difference:
+class MeasureDifference:
     """After minus before of a measure on the same rows, its interval, and the p-value of the paired test."""
 
     measure: str
@@ -66,13 +66,13 @@ class EvaluateResult:
     level: float
     num_resamples: int
     seed: int
-    before: Assessed
+    before: AssessmentResult
     calibrator: str | None
-    after: Assessed | None
-    differences: list[Difference]
+    after: AssessmentResult | None
+    differences: list[MeasureDifference]
     engine: Engine = "memory"
     by: str | None = None
-    groups: dict[str, Assessed] = field(default_factory=dict)
+    groups: dict[str, AssessmentResult] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     schema: Literal[1] = 1
     command: Literal["evaluate"] = "evaluate"
@@ -116,9 +116,9 @@ class CalibrateResult:
     level: float
     num_resamples: int
     seed: int
-    before: Assessed | None
-    after: Assessed | None
-    differences: list[Difference]
+    before: AssessmentResult | None
+    after: AssessmentResult | None
+    differences: list[MeasureDifference]
     out: str
     onnx: str | None
     apply_command: str
@@ -238,10 +238,10 @@ class ReportResult:
 
 def result_types() -> dict[str, type]:
     """The results of all commands by the commands' names."""
-    from focalcal.demo import Demo
+    from focalcal.demo import DemoResult
 
     return {
-        "demo": Demo,
+        "demo": DemoResult,
         "evaluate": EvaluateResult,
         "calibrate": CalibrateResult,
         "apply": ApplyResult,

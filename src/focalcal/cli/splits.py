@@ -21,7 +21,7 @@ _WAYS = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class SplitOptions:
     """What the options say about rows."""
 
     split: str | None = None
@@ -42,7 +42,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Division:
+class DividedRows:
     """Rows to fit to and rows to score, how they were chosen in words, and how far they are the same."""
 
     fit: PredictionTable
@@ -83,8 +83,8 @@ def only(
 
 
 def divide(
-    table: PredictionTable | None, fit: PredictionTable | None, asked: Asked, *, same_file: bool = False
-) -> Division:
+    table: PredictionTable | None, fit: PredictionTable | None, asked: SplitOptions, *, same_file: bool = False
+) -> DividedRows:
     """The rows to fit to and those to score, from what was read and what was asked."""
     if fit is not None:
         return _of_two(table, fit, asked, same_file)
@@ -99,7 +99,7 @@ def divide(
     if not asked.allow_same_data:
         raise InputError(f"{table.name}: nothing says which rows to fit to and which to score. {_WAYS}")
     rows = only(table, asked.split)
-    return Division(rows, rows, f"fitted to and scored on the same {rows.num_rows:,} rows", same_data=True)
+    return DividedRows(rows, rows, f"fitted to and scored on the same {rows.num_rows:,} rows", same_data=True)
 
 
 def hold_out(table: PredictionTable, share: float, seed: int) -> tuple[PredictionTable, PredictionTable]:
@@ -119,32 +119,19 @@ def hold_out(table: PredictionTable, share: float, seed: int) -> tuple[Predictio
     return table.take(~scored), table.take(scored)
 
 
-def shared_rows(fit: PredictionTable, score: PredictionTable) -> int:
-    """How many scored rows equal a row of the fit in scores and label.
-
-    0 where most rows of the fit have a twin among themselves, as those of a model with few different outputs do: then
-    equal rows are no sign of the same samples.
-    """
-    known = _hashes(fit)
-    distinct = set(known)
-    if 2 * len(distinct) < len(known):
-        return 0
-    return sum(each in distinct for each in _hashes(score))
-
-
-def _of_two(table: PredictionTable | None, fit: PredictionTable, asked: Asked, same_file: bool) -> Division:
+def _of_two(table: PredictionTable | None, fit: PredictionTable, asked: SplitOptions, same_file: bool) -> DividedRows:
     if asked.holdout is not None:
         raise InputError("--holdout: does not go with --fit, which names the rows of the fit. Leave out one of them.")
     rows = only(fit, asked.fit_split, FIT_SPLITS, "--fit-split")
     if table is None:
-        return Division(rows, None, f"fitted to {_named(rows)}; nothing was measured on other rows")
+        return DividedRows(rows, None, f"fitted to {_named(rows)}; nothing was measured on other rows")
     score = only(table, asked.score_split or asked.split, SCORE_SPLITS, "--score-split")
     _require_alike(rows, score)
     same = same_file and not fit.splits()
     return _checked(rows, score, f"fitted to {_named(rows)}, scored on {_named(score)}", asked, same=same)
 
 
-def _by_column(table: PredictionTable, asked: Asked) -> Division:
+def _by_column(table: PredictionTable, asked: SplitOptions) -> DividedRows:
     names = []
     usual = (("--fit-split", asked.fit_split, FIT_SPLITS), ("--score-split", asked.score_split, SCORE_SPLITS))
     there = table.splits()
@@ -158,25 +145,31 @@ def _by_column(table: PredictionTable, asked: Asked) -> Division:
     return _checked(fit, score, f"fitted to {sizes[0]}, scored on {sizes[1]}", asked, same=names[0] == names[1])
 
 
-def _held_out(table: PredictionTable, share: float, asked: Asked) -> Division:
+def _held_out(table: PredictionTable, share: float, asked: SplitOptions) -> DividedRows:
+    from focalcal.report.duplicates import count_shared
+
     fit, score = hold_out(table, share, asked.seed)
     drawn = f"a random {100 * share:g} % of the rows ({score.num_rows:,}, seed {asked.seed})"
-    return Division(
-        fit, score, f"fitted to {fit.num_rows:,} rows, scored on {drawn}", num_shared=shared_rows(fit, score)
+    return DividedRows(
+        fit, score, f"fitted to {fit.num_rows:,} rows, scored on {drawn}", num_shared=count_shared(fit, score)
     )
 
 
-def _checked(fit: PredictionTable, score: PredictionTable, words: str, asked: Asked, *, same: bool = False) -> Division:
+def _checked(
+    fit: PredictionTable, score: PredictionTable, words: str, asked: SplitOptions, *, same: bool = False
+) -> DividedRows:
     """The division, unless all that is scored was fitted to."""
-    shared = score.num_rows if same else shared_rows(fit, score)
+    from focalcal.report.duplicates import count_shared
+
+    shared = score.num_rows if same else count_shared(fit, score)
     if shared < score.num_rows:
-        return Division(fit, score, words, num_shared=shared)
+        return DividedRows(fit, score, words, num_shared=shared)
     if not asked.allow_same_data:
         raise InputError(
             f"{score.name}: every scored row is among the rows of the fit, which makes the numbers look better than "
             f"they are. Score other rows, or add --allow-same-data."
         )
-    return Division(fit, score, f"{words}: the same rows", same_data=True, num_shared=shared)
+    return DividedRows(fit, score, f"{words}: the same rows", same_data=True, num_shared=shared)
 
 
 def same_files(fit: Sequence[str], score: Sequence[str]) -> bool:
@@ -193,15 +186,6 @@ def _require_alike(fit: PredictionTable, score: PredictionTable) -> None:
         if one != other:
             said = "others" if isinstance(one, tuple) else f"{other}, and {fit.name} has {one}"
             raise InputError(f"{score.name}: {what} must be those of the fit; it has {said}.")
-
-
-def _hashes(table: PredictionTable) -> list[int]:
-    """A number for each row that only equal rows share, but for chance."""
-    import numpy as np
-
-    assert table.labels is not None
-    scores = np.ascontiguousarray(table.scores, dtype=np.float32)
-    return [hash((row.tobytes(), label)) for row, label in zip(scores, table.labels.tolist(), strict=True)]
 
 
 def _named(table: PredictionTable) -> str:

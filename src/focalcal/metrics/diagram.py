@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from focalcal import drawing as figures
+from focalcal import drawing
 from focalcal.core.binning import Bins
 from focalcal.core.ranking import Array
 from focalcal.metrics.uncertainty import accuracy_bands
@@ -83,9 +83,9 @@ def draw_reliability(
     >>> draw_reliability(bars_of(bins), title="two rows").get_title()
     'two rows'
     """
-    ours, ax = ax is None, figures.axes_or_new(ax, height=3.6 if histogram is None else 4.2)
+    ours, ax = ax is None, drawing.axes_or_new(ax, height=3.6 if histogram is None else 4.2)
     handles = draw_on(ax, bars, histogram=histogram, level=level, title=title)
-    figures.legend(ax, list(handles.values()), list(handles), under=ours)
+    drawing.legend(ax, list(handles.values()), list(handles), under=ours)
     return ax
 
 
@@ -94,14 +94,14 @@ def draw_on(ax: Any, bars: Bars, *, histogram: Bars | None, level: float, title:
     handles = _draw_bins(ax, bars, level)
     if histogram is not None:
         _draw_histogram(_under(ax), histogram)
-    figures.style(ax, title=title, ylabel="accuracy", xlabel="" if histogram else "confidence")
+    drawing.style(ax, title=title, ylabel="accuracy", xlabel="" if histogram else "confidence")
     return handles
 
 
 def _draw_bins(ax: Any, bars: Bars, level: float) -> dict[str, Any]:
     width = bars.upper - bars.lower
     handles = {
-        "accuracy": ax.bar(bars.lower, bars.accuracy, width, align="edge", color=figures.PALE_BLUE, edgecolor="white"),
+        "accuracy": ax.bar(bars.lower, bars.accuracy, width, align="edge", color=drawing.PALE_BLUE, edgecolor="white"),
         "gap to confidence": ax.bar(
             bars.lower,
             bars.confidence - bars.accuracy,
@@ -109,12 +109,12 @@ def _draw_bins(ax: Any, bars: Bars, level: float) -> dict[str, Any]:
             bottom=bars.accuracy,
             align="edge",
             fill=False,
-            edgecolor=figures.VERMILION,
+            edgecolor=drawing.VERMILION,
             linewidth=0.5,
             hatch="/////",
         ),
     }
-    ax.plot([0, 1], [0, 1], color=figures.GREY, linestyle="--", linewidth=1)
+    ax.plot([0, 1], [0, 1], color=drawing.GREY, linestyle="--", linewidth=1)
     if bars.chance_low is not None and bars.chance_high is not None:
         handles[f"{100 * level:.3g}% of perfect models"] = _draw_chance(ax, bars, bars.chance_low, bars.chance_high)
     handles[f"{100 * level:.3g}% band"] = _draw_bands(ax, bars)
@@ -133,10 +133,10 @@ def measured_title(error: float, accuracy: float, mean_confidence: float, *, nam
 
 
 def _draw_histogram(ax: Any, bars: Bars) -> None:
-    ax.bar(bars.lower, bars.share, bars.upper - bars.lower, align="edge", color=figures.GREY, edgecolor="white")
+    ax.bar(bars.lower, bars.share, bars.upper - bars.lower, align="edge", color=drawing.GREY, edgecolor="white")
     ax.set_xlim(0, 1)
-    figures.percent(ax.yaxis, most=2)
-    figures.style(ax, xlabel="confidence", ylabel="rows")
+    drawing.percent(ax.yaxis, most=2)
+    drawing.style(ax, xlabel="confidence", ylabel="rows")
 
 
 def _draw_chance(ax: Any, bars: Bars, low: Array, high: Array) -> Any:
@@ -144,12 +144,12 @@ def _draw_chance(ax: Any, bars: Bars, low: Array, high: Array) -> Any:
     hole = np.full_like(bars.lower, np.nan)
     place = np.stack([bars.lower, bars.upper, bars.upper], 1).ravel()
     ends = (np.stack([end, end, hole], 1).ravel() for end in (low, high))
-    return ax.fill_between(place, *ends, color=figures.BLACK, alpha=0.18, linewidth=0, zorder=2.5)
+    return ax.fill_between(place, *ends, color=drawing.BLACK, alpha=0.18, linewidth=0, zorder=2.5)
 
 
 def _draw_bands(ax: Any, bars: Bars) -> Any:
     reach = [(bars.accuracy - bars.low).clip(0), (bars.high - bars.accuracy).clip(0)]
-    look = {"color": figures.BLUE, "markersize": 2.5, "elinewidth": 1, "capsize": 1.5}
+    look = {"color": drawing.BLUE, "markersize": 2.5, "elinewidth": 1, "capsize": 1.5}
     return ax.errorbar(bars.confidence, bars.accuracy, yerr=reach, fmt="o", zorder=3, clip_on=False, **look)
 
 

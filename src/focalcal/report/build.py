@@ -16,10 +16,12 @@ from focalcal.core.checks import require
 from focalcal.errors import FocalCalError
 from focalcal.files.prediction_table import PredictionTable
 from focalcal.metrics.uncertainty import usual_resamples
-from focalcal.report import facts, sample
-from focalcal.report.contents import Contents, Dynamics, Explorer, Landscape, Model, Version
-from focalcal.report.landscape import landscapes
-from focalcal.report.versions import Measuring, calibrated, fit_warnings, measure, settings_of
+from focalcal.report import classes, explorer
+from focalcal.report.contents import Contents, Dynamics, Explorer, Landscape, Model, ModelVersion
+from focalcal.report.criterion_landscape import landscapes
+from focalcal.report.duplicates import count_duplicates
+from focalcal.report.measure_version import calibrated, fit_warnings, measure_version, settings_of
+from focalcal.report.verdict import MeasureSettings
 
 Progress: TypeAlias = Callable[[int, int, str], object]
 
@@ -87,7 +89,7 @@ def build_contents(
     """
     require(len(models) >= 1, "models", "must be at least one", 0)
     resamples = num_resamples or usual_resamples(max(model.score.num_rows for model in models))
-    how = Measuring(num_bins, level, resamples, seed)
+    how = MeasureSettings(num_bins, level, resamples, seed)
     templates = default_methods(num_bins) if methods is None else methods
     steps = _Steps(models, len(templates), progress)
     page = _Page.of(models, len(templates))
@@ -111,14 +113,14 @@ class _Page:
 
     @staticmethod
     def of(models: Sequence[ModelInput], num_methods: int) -> _Page:
-        classes, taken = max(100, facts.MOST_CLASSES // len(models)), 0
+        listed_classes, taken = max(100, classes.MOST_CLASSES // len(models)), 0
         for model in models:
             versions = 1 + len(model.calibrators) + (0 if model.fit is None else num_methods)
-            listed = min(classes, model.score.num_classes)
+            listed = min(listed_classes, model.score.num_classes)
             letters = sum(len(name) for name in model.score.class_names or ()) / model.score.num_classes
             taken += versions * _OF_VERSION + _OF_MODEL + round(listed * (_OF_CLASS + letters))
         left = (_DATA - taken) * 3 // 4  # base64 makes four bytes of three
-        return _Page(classes, max(min(left, sample.BUDGET) // len(models), _LEAST_SAMPLE))
+        return _Page(listed_classes, max(min(left, explorer.BUDGET) // len(models), _LEAST_SAMPLE))
 
 
 class _Steps:
@@ -144,15 +146,17 @@ class _Steps:
 class _Builder:
     """Puts together what the report says about one model."""
 
-    def __init__(self, given: ModelInput, templates: Mapping[str, Calibrator], how: Measuring, steps: _Steps) -> None:
+    def __init__(
+        self, given: ModelInput, templates: Mapping[str, Calibrator], how: MeasureSettings, steps: _Steps
+    ) -> None:
         self.given, self.how = given, how
         self._templates: Mapping[str, Calibrator] = {} if given.fit is None else templates
         self._start = lambda what: steps.start(given.name, what)
         self._fitted: list[Calibrator] = []
         self._failures: list[str] = []
-        facts.labels_of(given.score)
+        classes.labels_of(given.score)
         if given.fit is not None:
-            facts.labels_of(given.fit)
+            classes.labels_of(given.fit)
             same = given.fit.num_classes == given.score.num_classes
             rule = f"must have the classes of the measured rows, {given.score.num_classes}"
             require(same, given.fit.name, rule, given.fit.num_classes)
@@ -160,12 +164,12 @@ class _Builder:
     def model(self, page: _Page) -> Model:
         """The whole model."""
         given, score, how = self.given, self.given.score, self.how
-        names = facts.class_names(score)
+        names = classes.class_names(score)
         self._start("measuring the model as it is")
-        plain, rows = measure(score, how, warnings=self._notes())
-        decisions = facts.Decisions.of(score)
-        missing = facts.missing_classes(decisions, names)
-        classes = facts.class_table(score, decisions, names, how.num_bins, page.classes)
+        plain, rows = measure_version(score, how, warnings=self._notes())
+        decisions = classes.Decisions.of(score)
+        missing = classes.missing_classes(decisions, names)
+        worst_classes = classes.class_table(score, decisions, names, how.num_bins, page.classes)
         versions, maps = self._versions(), self._landscapes()
         plain = replace(plain, warnings=[*plain.warnings, *self._failures])
         return Model(
@@ -179,11 +183,11 @@ class _Builder:
             same_data=given.same_data,
             missing_classes=missing[:_NAMED_MISSING],
             num_missing=len(missing),
-            num_duplicates=facts.count_duplicates(score.scores),
+            num_duplicates=count_duplicates(score.scores),
             verdict=plain.verdict,
             versions=[plain, *versions],
-            classes=classes,
-            confusions=facts.confusions(decisions, rows.column("confidence"), names),
+            classes=worst_classes,
+            confusions=classes.confusions(decisions, rows.column("confidence"), names),
             landscapes=maps,
             explorer=self._explorer(maps, page.budget),
             dynamics=_dynamics(score),
@@ -194,7 +198,7 @@ class _Builder:
             return []
         return ["Rows are weighted: the bands of the diagrams count rows, not their weights."]
 
-    def _versions(self) -> list[Version]:
+    def _versions(self) -> list[ModelVersion]:
         """The given calibrators and the fitted methods, without those that fail."""
         versions = []
         for name, calibrator in [*self.given.calibrators.items(), *self._templates.items()]:
@@ -204,7 +208,7 @@ class _Builder:
                 ready = self._fit(calibrator) if fits else calibrator
                 table = calibrated(self.given.score, ready)
                 settings, notes = settings_of(ready), [*self._notes(), *fit_warnings(ready)]
-                version, _ = measure(table, self.how, name=name, settings=settings, warnings=notes)
+                version, _ = measure_version(table, self.how, name=name, settings=settings, warnings=notes)
             except Exception as error:  # one method that cannot cope must not cost the others
                 self._failures.append(f"{name} is left out: {error}")
                 continue
@@ -215,7 +219,7 @@ class _Builder:
     def _fit(self, template: Calibrator) -> Calibrator:
         table = self.given.fit
         assert table is not None
-        labels = facts.labels_of(table)
+        labels = classes.labels_of(table)
         return deepcopy(template).fit(table.scores, labels, kind=table.kind, sample_weight=table.weights)
 
     def _landscapes(self) -> list[Landscape]:
@@ -231,10 +235,10 @@ class _Builder:
     def _explorer(self, maps: list[Landscape], budget: int) -> Explorer | None:
         """A sample of the scored rows; None with so many classes that the page could not count them."""
         self._start("sampling rows for the page")
-        if self.given.score.num_classes > sample.MOST_CLASSES:
+        if self.given.score.num_classes > explorer.MOST_CLASSES:
             return None
         temperature, gamma, focal_temperature = self._optima(maps)
-        return sample.explorer_of(
+        return explorer.explorer_of(
             self.given.score,
             seed=self.how.seed,
             budget=budget,

@@ -14,7 +14,7 @@ BIN_COUNTS = (5, 10, 15, 20, 30, 50)
 
 
 @dataclass(frozen=True)
-class Number:
+class Measure:
     """A measured value and the ends of its interval, where it has one."""
 
     value: float | None
@@ -55,14 +55,14 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Version:
+class ModelVersion:
     """A model as it is, or after one calibrator, measured on the rows that nothing was fitted to."""
 
     name: str  # "as it is", or the method as the command line names it
     settings: str  # "T = 2.58", "γ = 0.5, T = 1.90"; empty for the model as it is
     verdict: str
     direction: str  # "overconfident", "underconfident", "both" or "calibrated"
-    numbers: dict[str, Number]  # accuracy, mean_confidence, gap, ece, ada_ece, nll, brier, smooth_ece, aurc, ...
+    numbers: dict[str, Measure]  # accuracy, mean_confidence, gap, ece, ada_ece, nll, brier, smooth_ece, aurc, ...
     diagrams: list[Diagram]  # one for each of BIN_COUNTS and both schemes
     risk_coverage: Curve
     warnings: list[str]
@@ -104,7 +104,7 @@ class Confusions:
 
 
 @dataclass(frozen=True)
-class Point:
+class CriterionPoint:
     """A point of the focal temperature family, and the criterion there."""
 
     gamma: float
@@ -124,8 +124,8 @@ class Landscape:
     gammas: list[float]
     temperatures: list[float]
     values: list[list[float]]
-    best_temperature: Point
-    best_focal: Point
+    best_temperature: CriterionPoint
+    best_focal: CriterionPoint
     line: list[list[float]]
 
 
@@ -182,7 +182,7 @@ class Model:
     num_missing: int
     num_duplicates: int  # scored rows whose scores equal those of an earlier row
     verdict: str
-    versions: list[Version]  # the first is the model as it is
+    versions: list[ModelVersion]  # the first is the model as it is
     classes: ClassTable
     confusions: Confusions
     landscapes: list[Landscape]

@@ -13,7 +13,7 @@ from typing import Any
 
 from focalcal.atomic import write_atomically
 from focalcal.errors import MissingExtraError
-from focalcal.report.contents import Contents, Model, Number, Version
+from focalcal.report.contents import Contents, Measure, Model, ModelVersion
 
 # Digits of the numbers in the file: more than any chart can show.
 _DIGITS = 5
@@ -134,13 +134,13 @@ def _table(model: Model, level: float) -> Iterator[str]:
     yield "</tbody></table></div>"
 
 
-def _called(version: Version) -> str:
+def _called(version: ModelVersion) -> str:
     """The name of a version, and its settings below."""
     name = f"<bdi>{_text(version.name)}</bdi>"
     return f"{name}<br><small>{_text(version.settings)}</small>" if version.settings else name
 
 
-def _said(number: Number, percent: bool) -> str:
+def _said(number: Measure, percent: bool) -> str:
     """A number with its interval."""
     if number.value is None:
         return "–"

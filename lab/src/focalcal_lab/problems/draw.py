@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal import drawing as figures
+from focalcal import drawing
 from focalcal.atomic import write_atomically
 from focalcal_lab.problems.linear import SURE, LinearProblem, LinearRun
 from focalcal_lab.problems.one_dimensional import Estimate, OneDimensionalProblem, Step
@@ -48,17 +48,17 @@ def draw_norms(problem: LinearProblem) -> Any:
     >>> [axes.get_ylabel() for axes in draw_norms(linear_problem(epochs=3)).axes]
     ['logits, root mean square', 'norm of the weights']
     """
-    figure = figures.new_figure(2 * figures.COLUMN, 2.4)
+    figure = drawing.new_figure(2 * drawing.COLUMN, 2.4)
     left, right = figure.subplots(1, 2)
     lines = []
-    for colour, line, run in zip(figures.PALETTE, _LINES, problem.runs, strict=False):
+    for colour, line, run in zip(drawing.PALETTE, _LINES, problem.runs, strict=False):
         lines += left.plot(run.logit_norms, color=colour, linestyle=line)
         right.plot(run.weight_norms, color=colour, linestyle=line)
         for ax, limit in ((left, run.limit.logit_norm), (right, run.limit.weight_norm)):
             ax.axhline(limit, color=colour, linestyle="--", linewidth=0.8)
-    figures.style(left, xlabel="epoch", ylabel="logits, root mean square")
-    figures.style(right, xlabel="epoch", ylabel="norm of the weights")
-    figures.legend(left, lines, [loss_name(run.gamma) for run in problem.runs], loc="lower right")
+    drawing.style(left, xlabel="epoch", ylabel="logits, root mean square")
+    drawing.style(right, xlabel="epoch", ylabel="norm of the weights")
+    drawing.legend(left, lines, [loss_name(run.gamma) for run in problem.runs], loc="lower right")
     return figure
 
 
@@ -71,17 +71,17 @@ def draw_mistakes(problem: LinearProblem, *, points: int | None = None) -> Any:
     >>> len(draw_mistakes(linear_problem(epochs=3)).axes)  # confidences, and a panel for each loss
     3
     """
-    figure = figures.new_figure(2 * figures.COLUMN, 2.4)
+    figure = drawing.new_figure(2 * drawing.COLUMN, 2.4)
     first, *others = figure.subplots(1, 1 + len(problem.runs))
     edges = np.linspace(0.5, 1, 21)
     bars = []
-    for colour, hatch, run in zip(figures.PALETTE, _HATCHES, problem.runs, strict=False):
+    for colour, hatch, run in zip(drawing.PALETTE, _HATCHES, problem.runs, strict=False):
         look = {"facecolor": (colour, 0.4), "edgecolor": colour, "linewidth": 0.8, "hatch": hatch}
         bars.append(first.hist(run.mistakes, bins=edges, **look)[2])
-    first.axvline(SURE, color=figures.GREY, linestyle=":", linewidth=1)
-    figures.percent(first.xaxis, 5)
-    figures.style(first, xlabel="confidence of mistakes", ylabel="test points")
-    figures.legend(first, bars, [loss_name(run.gamma) for run in problem.runs])
+    first.axvline(SURE, color=drawing.GREY, linestyle=":", linewidth=1)
+    drawing.percent(first.xaxis, 5)
+    drawing.style(first, xlabel="confidence of mistakes", ylabel="test points")
+    drawing.legend(first, bars, [loss_name(run.gamma) for run in problem.runs])
     for ax, run in zip(others, problem.runs, strict=True):
         _regions(ax, run, problem.test.inputs[:points], problem.test.labels[:points])
     return figure
@@ -97,11 +97,11 @@ def _regions(ax: Any, run: LinearRun, inputs: Tensor, labels: Tensor) -> None:
     levels = [-1e3, *np.log(steps[1:-1] / (1 - steps[1:-1])), 1e3]
     colours = matplotlib.colormaps["PuOr"](steps[:-1] + 0.05)
     ax.contourf(axis, axis, logits, levels=levels, colors=colours, alpha=0.5)
-    ax.contour(axis, axis, logits, levels=[0.0], colors=figures.BLACK, linewidths=1)
-    for label, colour in enumerate((figures.VERMILION, figures.BLUE)):
+    ax.contour(axis, axis, logits, levels=[0.0], colors=drawing.BLACK, linewidths=1)
+    for label, colour in enumerate((drawing.VERMILION, drawing.BLUE)):
         ax.plot(*inputs[labels == label].T, ".", color=colour, markersize=1.5)
     ax.set(xlim=(-5, 5), ylim=(-5, 5))
-    figures.style(ax, title=f"{loss_name(run.gamma)}: |w| = {run.weight_norms[-1]:.2f}", xlabel="x₁", ylabel="x₂")
+    drawing.style(ax, title=f"{loss_name(run.gamma)}: |w| = {run.weight_norms[-1]:.2f}", xlabel="x₁", ylabel="x₂")
 
 
 def draw_one_dimensional(problem: OneDimensionalProblem) -> Any:
@@ -116,15 +116,15 @@ def draw_one_dimensional(problem: OneDimensionalProblem) -> Any:
     ['p(x) and p(x, y)', 'p(y | x)']
     """
     focal = [gamma for gamma in dict.fromkeys(one.gamma for one in problem.measured) if gamma != 0]
-    figure = figures.new_figure(2 * figures.COLUMN, 1.9 * (1 + len(focal)))
+    figure = drawing.new_figure(2 * drawing.COLUMN, 1.9 * (1 + len(focal)))
     panels = figure.subplots(1 + len(focal), 3, sharex=True, squeeze=False)
     density, truth, plain = panels[0]
-    density.plot(problem.grid, problem.joint.sum(1), color=figures.BLACK, linewidth=1)
+    density.plot(problem.grid, problem.joint.sum(1), color=drawing.BLACK, linewidth=1)
     _curves(density, problem.grid, problem.joint)
-    figures.style(density, title="p(x) and p(x, y)")
+    drawing.style(density, title="p(x) and p(x, y)")
     _curves(truth, problem.grid, problem.posterior)
     truth.set_ylim(-0.02, 1.02)
-    figures.style(truth, title="p(y | x)")
+    drawing.style(truth, title="p(y | x)")
     if len(focal) < len({one.gamma for one in problem.measured}):
         _compared(plain, problem, problem.of(0.0, "raw"))
     else:
@@ -136,7 +136,7 @@ def draw_one_dimensional(problem: OneDimensionalProblem) -> Any:
 
 
 def _curves(ax: Any, grid: Tensor, values: Tensor, **look: Any) -> None:
-    for colour, curve in zip(figures.PALETTE, values.T, strict=False):
+    for colour, curve in zip(drawing.PALETTE, values.T, strict=False):
         ax.plot(grid, curve, color=colour, **look)
 
 
@@ -145,7 +145,7 @@ def _compared(ax: Any, problem: OneDimensionalProblem, one: Estimate) -> None:
     _curves(ax, problem.grid, one.probs)
     ax.set_ylim(-0.02, 1.02)
     title = f"{loss_name(one.gamma)}, {step_name(one.step)}\nKL {one.kl:.4f}, ECE {one.ece:.1%}, error {one.error:.1%}"
-    figures.style(ax, title=title)
+    drawing.style(ax, title=title)
 
 
 def save_drawings(folder: str | Path, linear: LinearProblem, one_dimensional: OneDimensionalProblem) -> list[Path]:

@@ -14,7 +14,7 @@ import torch
 
 from focalcal.core.checks import require
 from focalcal.errors import InputError
-from focalcal.integrations.lightning.evaluation import (
+from focalcal.integrations.lightning.validation_pass import (
     Forward,
     Outputs,
     evaluating,

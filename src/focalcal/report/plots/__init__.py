@@ -11,7 +11,7 @@ Needs matplotlib: `pip install focalcal[plots]`.
 
 from focalcal.report.plots.bars import compare_versions, confusions, per_class
 from focalcal.report.plots.curves import gamma_dynamics, risk_coverage
-from focalcal.report.plots.heat import criterion_landscape
+from focalcal.report.plots.landscape import criterion_landscape
 from focalcal.report.plots.reliability import reliability_diagram, reliability_diagrams
 from focalcal.report.plots.save import save_figures
 

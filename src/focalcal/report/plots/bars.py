@@ -7,16 +7,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from focalcal import drawing as figures
+from focalcal import drawing
 from focalcal.core.checks import ArrayLike, require
 from focalcal.metrics import Interval, bootstrap, read
 from focalcal.metrics.rows import Readable, Rows
 from focalcal.predictions.arrays import Kind
-from focalcal.report import facts
-from focalcal.report.contents import ClassTable, Confusions, Contents, Model, Number
-from focalcal.report.plots.tables import table_of
+from focalcal.report import classes
+from focalcal.report.contents import ClassTable, Confusions, Contents, Measure, Model
+from focalcal.report.plots.scores_table import table_of
 
-Comparable: TypeAlias = "Number | Interval | ArrayLike | Readable"
+Comparable: TypeAlias = "Measure | Interval | ArrayLike | Readable"
 
 # Inches that a row takes, and those of title and axis.
 _ROW, _FRAME = 0.2, 0.95
@@ -48,23 +48,23 @@ def per_class(
     ['cat', 'dog']
     """
     require(most >= 1, "most", "must be at least 1", most)
-    classes = scores
-    if not isinstance(classes, ClassTable):
+    found = scores
+    if not isinstance(found, ClassTable):
         table = table_of(scores, labels, kind=kind, sample_weight=sample_weight, class_names=class_names)
-        classes = facts.class_table(table, facts.Decisions.of(table), facts.class_names(table), num_bins, most)
-    worst = np.argsort(-np.array(classes.ece), kind="stable")[:most]
-    error, gap = (np.array(column, dtype=float)[worst] for column in (classes.ece, classes.gap))
-    names = [figures.shown(classes.name[k]) for k in worst]
+        found = classes.class_table(table, classes.Decisions.of(table), classes.class_names(table), num_bins, most)
+    worst = np.argsort(-np.array(found.ece), kind="stable")[:most]
+    error, gap = (np.array(column, dtype=float)[worst] for column in (found.ece, found.gap))
+    names = [drawing.shown(found.name[k]) for k in worst]
     ours, ax = ax is None, _axes(ax, len(names) + 1)
     place = np.arange(len(names))
-    bars = ax.barh(place, error, height=0.7, color=figures.PALE_BLUE)
-    (dots,) = ax.plot(gap, place, "o", color=figures.VERMILION, markersize=3.5, clip_on=False)
-    ax.axvline(0, color=figures.GREY, linewidth=0.8)
-    figures.rows_of_names(ax, names)
-    figures.percent(ax.xaxis, most=4)
-    figures.legend(ax, [bars, dots], ["classwise ECE", "said minus true share"], under=ours, loc="best")
-    note = f"worst {len(names)} of {classes.num_classes} classes" if len(names) < classes.num_classes else ""
-    figures.style(ax, title=_lines(title, note), xlabel="share of all rows", side="right")
+    bars = ax.barh(place, error, height=0.7, color=drawing.PALE_BLUE)
+    (dots,) = ax.plot(gap, place, "o", color=drawing.VERMILION, markersize=3.5, clip_on=False)
+    ax.axvline(0, color=drawing.GREY, linewidth=0.8)
+    drawing.rows_of_names(ax, names)
+    drawing.percent(ax.xaxis, most=4)
+    drawing.legend(ax, [bars, dots], ["classwise ECE", "said minus true share"], under=ours, loc="best")
+    note = f"worst {len(names)} of {found.num_classes} classes" if len(names) < found.num_classes else ""
+    drawing.style(ax, title=_lines(title, note), xlabel="share of all rows", side="right")
     return ax
 
 
@@ -91,23 +91,23 @@ def confusions(
     pairs = scores
     if not isinstance(pairs, Confusions):
         table = table_of(scores, labels, kind=kind, class_names=class_names)
-        rows = read(table.scores, facts.labels_of(table), kind=kind, columns=("confidence",))
+        rows = read(table.scores, classes.labels_of(table), kind=kind, columns=("confidence",))
         assert isinstance(rows, Rows)
-        pairs = facts.confusions(facts.Decisions.of(table), rows.column("confidence"), facts.class_names(table))
+        pairs = classes.confusions(classes.Decisions.of(table), rows.column("confidence"), classes.class_names(table))
     shown = list(zip(pairs.true, pairs.predicted, pairs.count, pairs.mean_confidence, strict=True))[:most]
-    names = [figures.arrow(true, predicted) for true, predicted, _, _ in shown]
+    names = [drawing.arrow(true, predicted) for true, predicted, _, _ in shown]
     ax = _axes(ax, len(names))
     for place, (_, _, count, sure) in enumerate(shown):
-        ax.barh(place, count, height=0.7, color=figures.PALE_BLUE)
+        ax.barh(place, count, height=0.7, color=drawing.PALE_BLUE)
         ax.annotate(f"{100 * sure:.4g}%", (count, place), (2, 0), textcoords="offset points", va="center", fontsize=6)
     ax.margins(x=0.15)
-    figures.rows_of_names(ax, names)
+    drawing.rows_of_names(ax, names)
     ax.xaxis.get_major_locator().set_params(integer=True)
     if not shown:
         ax.set_xticks([])
         ax.text(0.5, 0.5, "no confident errors", transform=ax.transAxes, ha="center", fontsize=8)
     note = f"true → predicted class of {pairs.total:,} errors\nwith a confidence from {100 * pairs.threshold:.4g}%"
-    figures.style(ax, title=_lines(title, note), xlabel="rows (beside: mean confidence)", side="right")
+    drawing.style(ax, title=_lines(title, note), xlabel="rows (beside: mean confidence)", side="right")
     return ax
 
 
@@ -129,31 +129,31 @@ def compare_versions(
     where `versions` are those of a report or of one of its models, or by their names: intervals that
     `metrics.bootstrap` gave, or scores or rows, which are then resampled. Each model has its colour.
 
-    >>> ax = compare_versions({"before": Number(0.08, 0.07, 0.09), "after": Number(0.02, 0.01, 0.03)})
+    >>> ax = compare_versions({"before": Measure(0.08, 0.07, 0.09), "after": Measure(0.02, 0.01, 0.03)})
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['before', 'after']
     """
-    drawing = {"level": level, "num_resamples": num_resamples, "seed": seed}
+    certainty = {"level": level, "num_resamples": num_resamples, "seed": seed}
     reading = {"kind": kind, "sample_weight": sample_weight}
-    numbers = _numbers(versions, measure, drawing, {"labels": labels, **reading})
+    numbers = _numbers(versions, measure, certainty, {"labels": labels, **reading})
     require(len(numbers) > 0, "versions", f"must have at least one version with {measure}", "none")
     ax = _axes(ax, len(numbers))
     for place, (_, number, colour) in enumerate(numbers):
         value, low, high = (np.nan if end is None else float(end) for end in (number.value, number.low, number.high))
         ax.plot([low, high], [place, place], "|-", color=colour, linewidth=1.2, markersize=5)
         ax.plot(value, place, "o", color=colour, markersize=3.5)
-    figures.rows_of_names(ax, [name for name, _, _ in numbers])
+    drawing.rows_of_names(ax, [name for name, _, _ in numbers])
     if measure in _SHARES:
-        figures.percent(ax.xaxis, most=5)
+        drawing.percent(ax.xaxis, most=5)
     if measure.endswith("ece"):
         ax.set_xlim(left=0)
-    ax.grid(axis="x", color=figures.GRID)
-    figures.style(ax, title=title, xlabel=_NAMES.get(measure, measure.replace("_", " ")))
+    ax.grid(axis="x", color=drawing.GRID)
+    drawing.style(ax, title=title, xlabel=_NAMES.get(measure, measure.replace("_", " ")))
     return ax
 
 
 def _axes(ax: Any, rows: int) -> Any:
-    return figures.axes_or_new(ax, height=_FRAME + _ROW * max(rows, 2))
+    return drawing.axes_or_new(ax, height=_FRAME + _ROW * max(rows, 2))
 
 
 def _lines(*lines: str) -> str:
@@ -161,25 +161,25 @@ def _lines(*lines: str) -> str:
 
 
 def _numbers(
-    versions: Any, measure: str, drawing: dict[str, Any], reading: dict[str, Any]
-) -> Sequence[tuple[str, Number | Interval, str]]:
+    versions: Any, measure: str, certainty: dict[str, Any], reading: dict[str, Any]
+) -> Sequence[tuple[str, Measure | Interval, str]]:
     """Names, numbers and colours; each model has its colour."""
     if isinstance(versions, (Contents, Model)):
         models = versions.models if isinstance(versions, Contents) else [versions]
         return [
             (_version_name(model, version.name, len(models) > 1), version.numbers[measure], colour)
-            for model, colour in zip(models, figures.PALETTE * len(models), strict=False)
+            for model, colour in zip(models, drawing.PALETTE * len(models), strict=False)
             for version in model.versions
             if measure in version.numbers
         ]
     found = []
     for name, one in versions.items():
-        if not isinstance(one, (Number, Interval)):
-            one = bootstrap(measure, one, **drawing, **({} if isinstance(one, Readable) else reading))
-        found.append((figures.shown(name, 28), one, figures.BLUE))
+        if not isinstance(one, (Measure, Interval)):
+            one = bootstrap(measure, one, **certainty, **({} if isinstance(one, Readable) else reading))
+        found.append((drawing.shown(name, 28), one, drawing.BLUE))
     return found
 
 
 def _version_name(model: Model, version: str, several: bool) -> str:
-    version = figures.shown(version, 20)
-    return f"{figures.shown(model.name, 18)}, {version}" if several else version
+    version = drawing.shown(version, 20)
+    return f"{drawing.shown(model.name, 18)}, {version}" if several else version

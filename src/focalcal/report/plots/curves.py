@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from focalcal import drawing as figures
+from focalcal import drawing
 from focalcal.core.checks import ArrayLike, require
 from focalcal.losses import AdaFocalLoss
 from focalcal.metrics import RiskCoverage, read, risk_coverage_curve
@@ -43,24 +43,24 @@ def risk_coverage(
     """
     models = scores if isinstance(scores, Mapping) else {"": scores}
     require(len(models) > 0, "scores", "must name at least one model", "none")
-    ours, ax = ax is None, figures.axes_or_new(ax, height=2.7)
+    ours, ax = ax is None, drawing.axes_or_new(ax, height=2.7)
     names, lines, highest = [], [], 0.0
     for place, (name, one) in enumerate(models.items()):
         curve, area = _curve(one, labels, kind, sample_weight)
-        style = {"color": figures.PALETTE[place % 6], "linestyle": _LINES[place // 6 % 4]}
+        style = {"color": drawing.PALETTE[place % 6], "linestyle": _LINES[place // 6 % 4]}
         # Temperatures hardly change the order of rows: a curve under another is seen by its width.
         lines += ax.plot(curve.coverage, curve.risk, **style, linewidth=max(1.0, 2.8 - 0.7 * place))
-        names.append(": ".join(part for part in (figures.shown(name, 40) if name else "", area) if part))
+        names.append(": ".join(part for part in (drawing.shown(name, 40) if name else "", area) if part))
         # Among the first few rows the rate jumps between 0 and 1; what matters starts after them.
         settled = np.asarray(curve.risk)[np.asarray(curve.coverage) >= 0.05]
         highest = max(highest, float(settled.max()))
     if any(names):
-        figures.legend(ax, lines, names, under=ours, columns=1)
-    figures.percent(ax.xaxis)
-    figures.percent(ax.yaxis)
+        drawing.legend(ax, lines, names, under=ours, columns=1)
+    drawing.percent(ax.xaxis)
+    drawing.percent(ax.yaxis)
     ax.set(xlim=(0, 1), ylim=(0, min(1.0, 1.25 * highest) or 0.01))
-    ax.grid(color=figures.GRID)
-    figures.style(ax, title=title, xlabel="rows kept, surest first (coverage)", ylabel="error among them (risk)")
+    ax.grid(color=drawing.GRID)
+    drawing.style(ax, title=title, xlabel="rows kept, surest first (coverage)", ylabel="error among them (risk)")
     return ax
 
 
@@ -85,7 +85,7 @@ def gamma_dynamics(history: AdaFocalLoss | Mapping[str, Any] | Dynamics, *, titl
     gamma = _gammas(history)
     require(gamma.ndim == 2, "history", "must have gammas (updates, bins)", f"shape {gamma.shape}")
     require(len(gamma) > 0, "history", "must have at least one update", "none", "Call `update` while training.")
-    ax = figures.axes_or_new(ax, height=2.6)
+    ax = drawing.axes_or_new(ax, height=2.6)
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm
@@ -95,12 +95,12 @@ def gamma_dynamics(history: AdaFocalLoss | Mapping[str, Any] | Dynamics, *, titl
     norm = BoundaryNorm(np.arange(bins + 1) + 0.5, bins)
     for b in range(bins):
         ax.plot(updates, gamma[:, b], color=colours(b), linewidth=1.2, marker="o" if len(gamma) == 1 else None)
-    ax.axhline(0, color=figures.GREY, linestyle=":", linewidth=1)
+    ax.axhline(0, color=drawing.GREY, linestyle=":", linewidth=1)
     bar = ax.figure.colorbar(ScalarMappable(norm, colours), ax=ax, ticks=sorted({1, bins}))
     bar.ax.minorticks_off()
-    figures.style(bar.ax, ylabel="bin, from least to most confident")
+    drawing.style(bar.ax, ylabel="bin, from least to most confident")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    figures.style(ax, title=title, xlabel="update", ylabel="γ")
+    drawing.style(ax, title=title, xlabel="update", ylabel="γ")
     return ax
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from focalcal import drawing as figures
+from focalcal import drawing
 from focalcal.core.binning import Bins, Scheme, bin_norm
 from focalcal.core.checks import ArrayLike, require
 from focalcal.core.ranking import Array
@@ -90,10 +90,10 @@ def reliability_diagrams(
     for ax, (name, scores) in zip(drawn, models.items(), strict=True):
         known = None if isinstance(scores, (Readable, Evaluation, Diagram)) else labels
         found = _measured(scores, known, options)
-        title = f"{figures.shown(name, 32)}\n{found.error_name} {found.error:.1%}"
+        title = f"{drawing.shown(name, 32)}\n{found.error_name} {found.error:.1%}"
         handles = draw_on(ax, found.bars, histogram=found.histogram if histogram else None, level=level, title=title)
     columns = min(len(models), 2) * 2 if len(models) > 1 else 2
-    figures.legend(drawn[0], list(handles.values()), list(handles), under=axes is None, columns=columns)
+    drawing.legend(drawn[0], list(handles.values()), list(handles), under=axes is None, columns=columns)
     return drawn
 
 
@@ -184,7 +184,7 @@ def _error_name(edges: str) -> str:
 def _grid(number: int, histogram: bool) -> Array:
     across = min(number, _ACROSS)
     down = -(-number // across)
-    figure = figures.new_figure(_WIDTH * across, (_WIDTH + 0.4 + 0.5 * histogram) * down)
+    figure = drawing.new_figure(_WIDTH * across, (_WIDTH + 0.4 + 0.5 * histogram) * down)
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for unused in axes[number:]:
         unused.remove()

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from focalcal import drawing as figures
+from focalcal import drawing
 from focalcal.atomic import write_atomically
 from focalcal.drawing import bytes_of
 from focalcal.metrics.diagram import draw_reliability
-from focalcal.report.contents import Contents, Diagram, Model, Version
+from focalcal.report.contents import Contents, Diagram, Model, ModelVersion
 from focalcal.report.plots.bars import compare_versions, confusions, per_class
 from focalcal.report.plots.curves import gamma_dynamics, risk_coverage
-from focalcal.report.plots.heat import criterion_landscape
+from focalcal.report.plots.landscape import criterion_landscape
 from focalcal.report.plots.reliability import of_diagram
 
 _LONGEST = 60
@@ -31,7 +31,7 @@ def save_figures(contents: Contents, folder: str | Path, *, formats: Sequence[st
     >>> save_figures(Contents("empty", "0.1", 0.95, 15, 0, models=[]), "figures")
     []
     """
-    wanted = figures.formats_of(formats)
+    wanted = drawing.formats_of(formats)
     place, taken = Path(folder), set[str]()
     drawn = []
     for parts, ax in _all(contents):
@@ -54,12 +54,12 @@ def _all(contents: Contents) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 def _of_model(model: Model, contents: Contents) -> Iterator[tuple[tuple[str, ...], Any]]:
-    name = figures.shown(model.name, 40)
+    name = drawing.shown(model.name, 40)
     for version in model.versions:
         wide, even = (_diagram(version, scheme, contents.num_bins) for scheme in ("equal_width", "equal_mass"))
         for prefix, diagram in (("reliability", wide), ("reliability_equal_mass", even)):
             found = of_diagram(diagram, wide)
-            title = f"{name}, {figures.shown(version.name)}\n{found.error_name} {found.error:.1%}"
+            title = f"{name}, {drawing.shown(version.name)}\n{found.error_name} {found.error:.1%}"
             ax = draw_reliability(found.bars, histogram=found.histogram, level=contents.level, title=title)
             yield (prefix, model.name, version.name), ax
     curves = {_curve_name(version): version.risk_coverage for version in model.versions}
@@ -72,13 +72,13 @@ def _of_model(model: Model, contents: Contents) -> Iterator[tuple[tuple[str, ...
         yield ("gamma_dynamics", model.name), gamma_dynamics(model.dynamics, title=name)
 
 
-def _diagram(version: Version, scheme: str, num_bins: int) -> Diagram:
+def _diagram(version: ModelVersion, scheme: str, num_bins: int) -> Diagram:
     """The diagram of these bins, or of the nearest number of them that the report has."""
     some = [diagram for diagram in version.diagrams if diagram.scheme == scheme]
     return min(some, key=lambda diagram: abs(diagram.num_bins - num_bins))
 
 
-def _curve_name(version: Version) -> str:
+def _curve_name(version: ModelVersion) -> str:
     area = version.numbers.get("aurc")
     return version.name if area is None or area.value is None else f"{version.name}: AURC {area.value:.3f}"
 

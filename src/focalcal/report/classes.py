@@ -1,4 +1,4 @@
-"""Facts about scored rows: names of classes, which of them are missing, rows that come twice, and what is confused."""
+"""The classes of some predictions: their names, which are missing, how each fares, and which are confused."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ MOST_CONFUSIONS = 15
 # What the surest half of the rows reaches is confident, within these bounds: half of a network's rows may be above
 # 0.9999, and its errors at 0.95 are the ones to look at all the same.
 _CONFIDENT = (0.5, 0.9)
-# Numbers that are hashed together.
-_HASHED = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,29 +77,6 @@ def missing_classes(decisions: Decisions, names: Sequence[str]) -> list[str]:
     """
     rows = np.bincount(decisions.label, minlength=len(names))
     return [name for name, count in zip(names, rows, strict=True) if count == 0]
-
-
-def count_duplicates(scores: Array) -> int:
-    """How many rows have the scores of an earlier row, value by value.
-
-    Rows are compared by a hash of 64 bits: of a million different rows two agree by chance once in forty million times.
-
-    >>> count_duplicates(np.array([[0.1, 0.9], [0.2, 0.8], [0.1, 0.9]]))
-    1
-    """
-    rows = scores.reshape(len(scores), -1)
-    factors = np.random.default_rng(0).integers(0, 2**64, size=rows.shape[1], dtype=np.uint64) | np.uint64(1)
-    step = max(1, _HASHED // rows.shape[1])
-    hashes = np.concatenate([_hashes(rows[start : start + step], factors) for start in range(0, len(rows), step)])
-    return len(rows) - len(np.unique(hashes))
-
-
-def _hashes(rows: Array, factors: Array) -> Array:
-    """One number for each row: its values' bits, mixed, times factors, added up modulo 2^64."""
-    bits = (rows.astype(np.float64) + 0.0).view(np.uint64)  # -0.0 is 0.0
-    bits = (bits ^ (bits >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits ^= bits >> np.uint64(32)
-    return np.asarray((bits * factors).sum(1, dtype=np.uint64))
 
 
 def class_table(

@@ -12,7 +12,7 @@ from focalcal.core.focal_map import focal_log_probs
 from focalcal.errors import InputError
 from focalcal.files.prediction_table import PredictionTable
 from focalcal.predictions.arrays import logits_of
-from focalcal.report.sample import (
+from focalcal.report.explorer import (
     BUDGET,
     MAX_ROWS,
     RANGES,

@@ -7,7 +7,7 @@ import pytest
 
 import focalcal as fc
 from focalcal import metrics
-from focalcal.report.assess import assess
+from focalcal.report.verdict import assess
 
 
 def drawn(sharpness, n=4000, seed=0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import torch
@@ -15,9 +15,9 @@ from focalcal.files.prediction_table import PredictionTable
 from focalcal.metrics import accuracy_bands, consistency_bars, risk_coverage_curve
 from focalcal.metrics.rows import Rows
 from focalcal.predictions.arrays import Predictions, logits_of
-from focalcal.report.assess import Assessment, assess
-from focalcal.report.contents import BIN_COUNTS, Curve, Diagram, Number, Version
-from focalcal.report.facts import labels_of
+from focalcal.report.classes import labels_of
+from focalcal.report.contents import BIN_COUNTS, Curve, Diagram, Measure, ModelVersion
+from focalcal.report.verdict import Assessment, MeasureSettings, assess
 
 AS_IT_IS = "as it is"
 # What stands beside the intervals, by the names of `Evaluation`.
@@ -29,16 +29,6 @@ _PLAIN_NUMBERS = (
 _CURVE_POINTS = 200
 _CHANCE_DRAWS = 500
 _SYMBOLS = {"gamma_": "γ", "temperature_": "T"}
-
-
-@dataclass(frozen=True)
-class Measuring:
-    """How everything is measured."""
-
-    num_bins: int
-    level: float
-    num_resamples: int
-    seed: int
 
 
 def calibrated(table: PredictionTable, calibrator: Calibrator) -> PredictionTable:
@@ -54,21 +44,24 @@ def calibrated(table: PredictionTable, calibrator: Calibrator) -> PredictionTabl
     return replace(table, scores=log_probs, kind="log_probs")
 
 
-def measure(
-    table: PredictionTable, how: Measuring, *, name: str = AS_IT_IS, settings: str = "", warnings: Iterable[str] = ()
-) -> tuple[Version, Rows]:
+def measure_version(
+    table: PredictionTable,
+    how: MeasureSettings,
+    *,
+    name: str = AS_IT_IS,
+    settings: str = "",
+    warnings: Iterable[str] = (),
+) -> tuple[ModelVersion, Rows]:
     """Everything that the report says about one version of a model, and its rows."""
     found = assess(
         table.scores,
         labels_of(table),
         kind=table.kind,
         sample_weight=table.weights,
-        num_bins=how.num_bins,
-        level=how.level,
-        num_resamples=how.num_resamples,
-        seed=how.seed,
+        **asdict(how),
     )
-    version = Version(
+    assert found.rows is not None
+    version = ModelVersion(
         name=name,
         settings=settings,
         verdict=found.verdict,
@@ -81,11 +74,11 @@ def measure(
     return version, found.rows
 
 
-def _numbers(found: Assessment) -> dict[str, Number]:
+def _numbers(found: Assessment) -> dict[str, Measure]:
     numbers = {
-        name: Number(finite(each.value), finite(each.low), finite(each.high)) for name, each in found.intervals.items()
+        name: Measure(finite(each.value), finite(each.low), finite(each.high)) for name, each in found.intervals.items()
     }
-    return numbers | {name: Number(finite(getattr(found.evaluation, name))) for name in _PLAIN_NUMBERS}
+    return numbers | {name: Measure(finite(getattr(found.evaluation, name))) for name in _PLAIN_NUMBERS}
 
 
 def finite(value: float | None) -> float | None:
@@ -97,13 +90,13 @@ def finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def diagrams(rows: Rows, how: Measuring) -> list[Diagram]:
+def diagrams(rows: Rows, how: MeasureSettings) -> list[Diagram]:
     """The reliability diagrams of both schemes, for each number of bins that the page offers."""
     schemes: tuple[Scheme, ...] = ("equal_width", "equal_mass")
     return [diagram(rows, scheme, num_bins, how) for scheme in schemes for num_bins in BIN_COUNTS]
 
 
-def diagram(rows: Rows, scheme: Scheme, num_bins: int, how: Measuring) -> Diagram:
+def diagram(rows: Rows, scheme: Scheme, num_bins: int, how: MeasureSettings) -> Diagram:
     """One reliability diagram; there are no more bins of equal mass than rows."""
     fewer = min(num_bins, rows.num_rows) if scheme == "equal_mass" else num_bins
     chance = consistency_bars(

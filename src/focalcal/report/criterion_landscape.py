@@ -17,9 +17,9 @@ from focalcal.core.checks import require
 from focalcal.core.ranking import Array
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 from focalcal.files.prediction_table import PredictionTable
-from focalcal.report.contents import Landscape, Point
-from focalcal.report.facts import labels_of
-from focalcal.report.sample import Sample, sample_of, some_rows
+from focalcal.report.classes import labels_of
+from focalcal.report.contents import CriterionPoint, Landscape
+from focalcal.report.explorer import ExplorerSample, sample_of, some_rows
 
 CRITERIA = ("nll", "ada_ece")
 # Rows that a landscape is computed from, at most; and logits of all rows, so that with more classes there are fewer.
@@ -44,7 +44,7 @@ _LINE_POINTS = 60
 class _Ground:
     """The rows of the landscapes."""
 
-    sample: Sample
+    sample: ExplorerSample
     num_bins: int
 
     def values(self, temperature: float, gammas: Iterable[float]) -> Array:
@@ -58,7 +58,7 @@ class _Ground:
         ada_ece = Criterion("ada_ece", num_bins=self.num_bins).of_confidences(given, correct, weight)
         return float(np.average(nll.numpy(), weights=weight)), ada_ece
 
-    def lowest(self, criterion: str, gammas: Iterable[float], temperatures: Iterable[float]) -> Point:
+    def lowest(self, criterion: str, gammas: Iterable[float], temperatures: Iterable[float]) -> CriterionPoint:
         """The best point of a grid."""
         gammas, temperatures = list(gammas), list(temperatures)
         values = np.stack([self.values(temperature, gammas) for temperature in temperatures], 2)
@@ -141,17 +141,19 @@ def _temperatures(optima: list[float]) -> list[float]:
     return [float(value) for value in np.geomspace(low, high, _NUM_TEMPERATURES)]
 
 
-def _lowest(values: Array, gammas: Sequence[float], temperatures: Sequence[float]) -> Point:
+def _lowest(values: Array, gammas: Sequence[float], temperatures: Sequence[float]) -> CriterionPoint:
     i, j = divmod(int(np.argmin(values)), len(temperatures))
-    return Point(float(gammas[i]), float(temperatures[j]), float(values[i, j]))
+    return CriterionPoint(float(gammas[i]), float(temperatures[j]), float(values[i, j]))
 
 
-def _lower(*points: Point) -> Point:
+def _lower(*points: CriterionPoint) -> CriterionPoint:
     """The best point; the first of equals."""
     return min(points, key=lambda point: point.value)
 
 
-def _closer(ground: _Ground, criterion: str, best: Point, temperatures: list[float], *, fixed: bool = False) -> Point:
+def _closer(
+    ground: _Ground, criterion: str, best: CriterionPoint, temperatures: list[float], *, fixed: bool = False
+) -> CriterionPoint:
     """The best point of ever finer grids around one, the first as wide as the map's meshes; `fixed` keeps gamma."""
     step = np.arange(-_AROUND, _AROUND + 1) / _AROUND
     place = min(int(np.searchsorted(_GAMMAS, best.gamma)), len(_GAMMAS) - 2)

@@ -11,7 +11,7 @@ from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.scan import focal_temperature_map
 from focalcal.errors import InputError
 from focalcal.files.prediction_table import PredictionTable
-from focalcal.report.landscape import CRITERIA, landscape, landscapes
+from focalcal.report.criterion_landscape import CRITERIA, landscape, landscapes
 from tests.report.cases import sharp_table
 
 
@@ -84,7 +84,7 @@ def test_line_goes_through_the_best_temperatures_of_gamma_0_and_1() -> None:
 
 
 def test_large_tables_are_sampled_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("focalcal.report.landscape.MAX_ROWS", 200)
+    monkeypatch.setattr("focalcal.report.criterion_landscape.MAX_ROWS", 200)
     table = sharp_table(300, 2)
     one, same, other = (landscape(table, "nll", seed=seed) for seed in (0, 0, 1))
     assert one == same

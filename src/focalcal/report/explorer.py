@@ -26,8 +26,8 @@ from focalcal.core.ranking import Array
 from focalcal.files.prediction_table import PredictionTable
 from focalcal.metrics import ada_ece, ece, from_pairs
 from focalcal.predictions.arrays import logits_of
+from focalcal.report.classes import predictions_of
 from focalcal.report.contents import Explorer
-from focalcal.report.facts import predictions_of
 
 # Rows of a model in the page at most, and bytes of all models together before base64 makes four of three.
 MAX_ROWS = 4000
@@ -46,7 +46,7 @@ _ON_EDGE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class ExplorerSample:
     """Rows as `Explorer` describes them: logits (n, width) in float64, the others as (n, groups), and the rest (n,)."""
 
     num_classes: int
@@ -62,18 +62,18 @@ class Sample:
         """How many rows there are."""
         return len(self.scores)
 
-    def at(self, temperature: float) -> Tempered:
+    def at(self, temperature: float) -> TemperedSample:
         """The family at one temperature."""
-        return Tempered(self, temperature)
+        return TemperedSample(self, temperature)
 
 
-class Tempered:
+class TemperedSample:
     """What all gammas at one temperature share: log q, log(1 - q) and r = -q log q / (1 - q) of every class and group.
 
     1 - q of the largest class is the sum of the others, in logarithms, so that it is there however sure the row is.
     """
 
-    def __init__(self, sample: Sample, temperature: float) -> None:
+    def __init__(self, sample: ExplorerSample, temperature: float) -> None:
         require(temperature > 0 and math.isfinite(temperature), "temperature", "must be positive", temperature)
         self.sample = sample
         scores = torch.cat([sample.scores, sample.tail_scores], 1) / temperature
@@ -117,7 +117,7 @@ def measures(explorer: Explorer, gamma: float, temperature: float, *, num_bins: 
     return measures_of(sample, confidence, nll, num_bins)
 
 
-def measures_of(sample: Sample, confidence: Tensor, nll: Tensor, num_bins: int) -> dict[str, float]:
+def measures_of(sample: ExplorerSample, confidence: Tensor, nll: Tensor, num_bins: int) -> dict[str, float]:
     """ECE, AdaECE and mean NLL of the sample's rows with these confidences and losses."""
     weight = None if sample.weights is None else sample.weights.numpy()
     given = confidence.numpy().clip(0.0, 1.0)
@@ -199,7 +199,7 @@ def some_rows(table: PredictionTable, at_most: int, seed: int) -> PredictionTabl
     return table if len(some) == table.num_rows else table.take(some)
 
 
-def sample_of(table: PredictionTable, *, width: int, ranges: int) -> Sample:
+def sample_of(table: PredictionTable, *, width: int, ranges: int) -> ExplorerSample:
     """All rows of a table in the form of the sample, with `width` logits kept and the others in `ranges`."""
     pieces = []
     for chunk in predictions_of(table).chunks():
@@ -209,24 +209,24 @@ def sample_of(table: PredictionTable, *, width: int, ranges: int) -> Sample:
     return _joined(pieces)
 
 
-def _joined(pieces: list[Sample]) -> Sample:
+def _joined(pieces: list[ExplorerSample]) -> ExplorerSample:
     columns = ("scores", "label", "correct", "tail_scores", "tail_counts")
     weights = [piece.weights for piece in pieces if piece.weights is not None]
-    return Sample(
+    return ExplorerSample(
         pieces[0].num_classes,
         **{name: torch.cat([getattr(piece, name) for piece in pieces]) for name in columns},
         weights=torch.cat(weights) if weights else None,
     )
 
 
-def _reduced(logits: Tensor, labels: Tensor, width: int, ranges: int) -> Sample:
+def _reduced(logits: Tensor, labels: Tensor, width: int, ranges: int) -> ExplorerSample:
     """Rows (n, K) in the form of the sample, without weights."""
     ordered, place = torch.sort(logits - logits.amax(1, keepdim=True), dim=1, descending=True, stable=True)
     rank = (place == labels.unsqueeze(1)).to(torch.uint8).argmax(1)
     num_classes = logits.shape[1]
     empty = ordered[:, :0]
     if width == num_classes:
-        return Sample(num_classes, ordered, rank, rank == 0, empty, empty, None)
+        return ExplorerSample(num_classes, ordered, rank, rank == 0, empty, empty, None)
     # A true class that is not among the largest takes the last place among them, and the others move on by one.
     of_label = ordered.gather(1, rank.unsqueeze(1))
     kept, far = ordered[:, :width].clone(), rank.unsqueeze(1) >= width
@@ -235,7 +235,7 @@ def _reduced(logits: Tensor, labels: Tensor, width: int, ranges: int) -> Sample:
     others = torch.where(moved, ordered[:, width - 1 : -1], ordered[:, width:])
     scores, counts = _gathered(-others.numpy(), ranges)
     groups = torch.from_numpy(-scores), torch.from_numpy(counts)
-    return Sample(num_classes, kept, rank.clamp_max(width - 1), rank == 0, *groups, None)
+    return ExplorerSample(num_classes, kept, rank.clamp_max(width - 1), rank == 0, *groups, None)
 
 
 def _gathered(distance: Array, ranges: int) -> tuple[Array, Array]:
@@ -296,7 +296,7 @@ def _ranges(distance: Array, ranges: int) -> Array:
 # ---------------------------------------------------------------------- from the page and back
 
 
-def decode(explorer: Explorer) -> Sample:
+def decode(explorer: Explorer) -> ExplorerSample:
     """The sample that an explorer holds.
 
     >>> table = PredictionTable("t", np.array([[2.0, 0.0], [0.0, 1.0]]), "logits", labels=np.array([0, 0]))
@@ -305,7 +305,7 @@ def decode(explorer: Explorer) -> Sample:
             [ 0., -1.]], dtype=torch.float64)
     """
     n, weights = explorer.num_rows, explorer.weights
-    return Sample(
+    return ExplorerSample(
         explorer.num_classes,
         _unpacked(explorer.scores, "<f4").reshape(n, explorer.width),
         _unpacked(explorer.label, "<u2").long(),

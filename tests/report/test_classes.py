@@ -6,48 +6,26 @@ import pytest
 from focalcal import metrics
 from focalcal.errors import InputError
 from focalcal.files.prediction_table import PredictionTable
-from focalcal.report import facts
+from focalcal.report import classes
 from tests.report.cases import sharp_table
 
 
 def test_classes_have_their_names_or_their_numbers() -> None:
-    assert facts.class_names(sharp_table(10, 3, class_names=("cat", "", "dog"))) == ["cat", "", "dog"]
-    assert facts.class_names(sharp_table(10, 3)) == ["class 0", "class 1", "class 2"]
+    assert classes.class_names(sharp_table(10, 3, class_names=("cat", "", "dog"))) == ["cat", "", "dog"]
+    assert classes.class_names(sharp_table(10, 3)) == ["class 0", "class 1", "class 2"]
 
 
 def test_names_must_be_as_many_as_classes() -> None:
     with pytest.raises(InputError, match="one for each of 3 classes"):
-        facts.class_names(sharp_table(10, 3, class_names=("cat", "dog")))
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("num_classes", [2, 7, 3000])
-def test_duplicates_are_counted_after_their_first_row(dtype: type, num_classes: int) -> None:
-    scores = np.random.default_rng(0).normal(size=(900, num_classes)).astype(dtype)
-    unique = len(np.unique(scores, axis=0))
-    scores[[5, 700, 899]] = scores[1]
-    assert facts.count_duplicates(scores) == 900 - len(np.unique(scores, axis=0)) >= 3
-    assert unique - 3 <= len(np.unique(scores, axis=0))
-
-
-def test_rows_that_hold_the_same_numbers_in_another_order_are_no_duplicates() -> None:
-    assert facts.count_duplicates(np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 0.0], [0.0, 3.0]])) == 0
-
-
-def test_minus_zero_is_zero() -> None:
-    assert facts.count_duplicates(np.array([[0.0, 1.0], [-0.0, 1.0]])) == 1
-
-
-def test_duplicates_of_binary_scores_are_equal_numbers() -> None:
-    assert facts.count_duplicates(np.array([0.5, 0.25, 0.5, 0.5])) == 2
+        classes.class_names(sharp_table(10, 3, class_names=("cat", "dog")))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_class_table_agrees_with_the_library(weighted: bool) -> None:
     weights = np.random.default_rng(0).uniform(0.5, 2, 500) if weighted else None
     table = sharp_table(500, 5, weights=weights)
-    decisions = facts.Decisions.of(table)
-    found = facts.class_table(table, decisions, [str(k) for k in range(5)], num_bins=15, at_most=100)
+    decisions = classes.Decisions.of(table)
+    found = classes.class_table(table, decisions, [str(k) for k in range(5)], num_bins=15, at_most=100)
     assert sorted(found.name) == list("01234")
     assert found.ece == sorted(found.ece, reverse=True)
     classwise = metrics.classwise_ece(table.scores, table.labels, sample_weight=weights)
@@ -69,17 +47,17 @@ def test_class_table_agrees_with_the_library(weighted: bool) -> None:
 def test_a_class_without_rows_has_no_recall_and_is_missing() -> None:
     logits = np.random.default_rng(0).normal(size=(50, 3))
     table = PredictionTable("two of three", logits, "logits", labels=np.arange(50) % 2)
-    decisions = facts.Decisions.of(table)
-    found = facts.class_table(table, decisions, ["a", "b", "c"], num_bins=15, at_most=100)
+    decisions = classes.Decisions.of(table)
+    found = classes.class_table(table, decisions, ["a", "b", "c"], num_bins=15, at_most=100)
     assert found.recall[found.name.index("c")] is None
     assert found.count[found.name.index("c")] == 0
-    assert facts.missing_classes(decisions, ["a", "b", "c"]) == ["c"]
+    assert classes.missing_classes(decisions, ["a", "b", "c"]) == ["c"]
 
 
 def test_of_many_classes_only_the_worst_are_listed() -> None:
     table = sharp_table(500, 40)
-    found = facts.class_table(table, facts.Decisions.of(table), facts.class_names(table), num_bins=15, at_most=7)
-    every = facts.class_table(table, facts.Decisions.of(table), facts.class_names(table), num_bins=15, at_most=40)
+    found = classes.class_table(table, classes.Decisions.of(table), classes.class_names(table), num_bins=15, at_most=7)
+    every = classes.class_table(table, classes.Decisions.of(table), classes.class_names(table), num_bins=15, at_most=40)
     assert (found.num_classes, found.name, found.ece) == (40, every.name[:7], every.ece[:7])
 
 
@@ -87,7 +65,7 @@ def test_confusions_are_counted_among_confident_errors_only() -> None:
     label = np.array([0, 0, 0, 1, 1, 2, 2, 2])
     predicted = np.array([1, 1, 0, 0, 1, 0, 2, 2])
     confidence = np.array([0.9, 0.8, 0.99, 0.95, 0.6, 0.4, 0.7, 0.85])
-    found = facts.confusions(facts.Decisions(label, predicted, None), confidence, ["a", "b", "c"])
+    found = classes.confusions(classes.Decisions(label, predicted, None), confidence, ["a", "b", "c"])
     assert found.threshold == 0.85  # half of the rows reach it
     assert found.total == 2
     assert list(zip(found.true, found.predicted, found.count, strict=True)) == [("b", "a", 1), ("a", "b", 1)]
@@ -96,20 +74,20 @@ def test_confusions_are_counted_among_confident_errors_only() -> None:
 
 def test_unsure_models_have_confident_errors_from_one_half_on() -> None:
     confidence = np.array([0.3, 0.35, 0.4, 0.55])
-    found = facts.confusions(facts.Decisions(np.zeros(4, int), np.ones(4, int), None), confidence, ["a", "b"])
+    found = classes.confusions(classes.Decisions(np.zeros(4, int), np.ones(4, int), None), confidence, ["a", "b"])
     assert (found.threshold, found.total, found.count) == (0.5, 1, [1])
 
 
 def test_errors_of_a_model_that_is_always_sure_are_confident_from_nine_tenths_on() -> None:
     confidence = np.array([0.85, 0.92, 0.9999, 0.99999])
-    found = facts.confusions(facts.Decisions(np.zeros(4, int), np.ones(4, int), None), confidence, ["a", "b"])
+    found = classes.confusions(classes.Decisions(np.zeros(4, int), np.ones(4, int), None), confidence, ["a", "b"])
     assert (found.threshold, found.total) == (0.9, 3)
 
 
 def test_the_most_frequent_confusion_comes_first_and_there_are_fifteen_at_most() -> None:
     generator = np.random.default_rng(0)
     label, predicted = generator.integers(0, 30, (2, 3000))
-    found = facts.confusions(facts.Decisions(label, predicted, None), np.ones(3000), [str(k) for k in range(30)])
+    found = classes.confusions(classes.Decisions(label, predicted, None), np.ones(3000), [str(k) for k in range(30)])
     assert len(found.count) == 15
     assert found.count == sorted(found.count, reverse=True)
     assert found.total == int((label != predicted).sum())
@@ -119,9 +97,9 @@ def test_the_most_frequent_confusion_comes_first_and_there_are_fifteen_at_most()
 
 def test_rows_of_weight_zero_do_not_count() -> None:
     table = sharp_table(100, 3, weights=np.repeat([1.0, 0.0], 50))
-    assert len(facts.Decisions.of(table).label) == 50
+    assert len(classes.Decisions.of(table).label) == 50
 
 
 def test_labels_are_asked_for_by_the_name_of_the_table() -> None:
     with pytest.raises(InputError, match=r"unlabelled.*must have labels"):
-        facts.Decisions.of(PredictionTable("unlabelled", np.zeros((3, 2)), "logits"))
+        classes.Decisions.of(PredictionTable("unlabelled", np.zeros((3, 2)), "logits"))

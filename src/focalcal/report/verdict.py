@@ -25,26 +25,31 @@ Direction: TypeAlias = Literal["overconfident", "underconfident", "both", "calib
 _SLIGHT = 0.01
 
 
+@dataclass(frozen=True)
+class MeasureSettings:
+    """How predictions are measured: bins of the calibration errors, and the intervals' level, resamples and seed."""
+
+    num_bins: int
+    level: float
+    num_resamples: int
+    seed: int
+
+
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """Every measure of some predictions, intervals of some, and what they mean in words."""
+class Assessment:
+    """The verdict on some predictions, every measure, and intervals of some.
+
+    `intervals` has accuracy, mean_confidence, gap (confidence minus accuracy), nll, brier, ece and ada_ece; of a stream
+    accuracy and gap only. `rows` are the predictions, which can be measured further; a stream leaves none. `chance` is
+    what a perfectly calibrated model would show on these rows, where they are in memory and not weighted.
+    """
 
     verdict: str
     direction: Direction
     intervals: dict[str, Interval]
     evaluation: Evaluation
-
-
-@dataclass(frozen=True, eq=False)
-class Assessment(Judged):
-    """What is known of rows in memory.
-
-    `intervals` has accuracy, mean_confidence, gap (confidence minus accuracy), nll, brier, ece and ada_ece. `chance` is
-    what a perfectly calibrated model would show on these rows; None for weighted rows. `rows` can be measured further.
-    """
-
-    chance: ConsistencyBars | None
-    rows: Rows = field(repr=False)
+    chance: ConsistencyBars | None = None
+    rows: Rows | None = field(default=None, repr=False)
 
 
 def assess(
@@ -89,14 +94,14 @@ def assess(
     return Assessment(verdict, direction, intervals, evaluation, chance, rows)
 
 
-def assess_totals(evaluation: Evaluation, level: float = 0.95) -> Judged:
-    r"""The verdict on rows of which only the sums are left, with intervals of accuracy and gap by the normal law.
+def assess_evaluation(evaluation: Evaluation, level: float = 0.95) -> Assessment:
+    r"""The verdict on an evaluation whose rows are gone, with normal intervals of accuracy and gap.
 
     The variance of a row's confidence minus correctness is at most its Brier score, so the gap's interval is not too
     narrow. By chance a bin of n rows with mean confidence c is off by $\sigma = \sqrt{c(1-c)/n}$, and the ECE of a
     calibrated model has the mean $\sqrt{2/\pi} \sum w \sigma$ and the variance $(1 - 2/\pi) \sum w^2 \sigma^2$.
 
-    >>> assess_totals(evaluate([[3.0, 0.0]] * 1000, [0] * 800 + [1] * 200)).verdict
+    >>> assess_evaluation(evaluate([[3.0, 0.0]] * 1000, [0] * 800 + [1] * 200)).verdict
     'overconfident: on average 15.3 points too sure; ECE 15.3 %'
     """
     quantile = float(torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
@@ -119,7 +124,7 @@ def assess_totals(evaluation: Evaluation, level: float = 0.95) -> Judged:
     if intervals["gap"].low > 0 or intervals["gap"].high < 0:
         direction = "overconfident" if gap > 0 else "underconfident"
     words = _words(direction, gap, f"ECE {100 * evaluation.ece:.1f} %", float(high), evaluation.n)
-    return Judged(words, direction, intervals, evaluation)
+    return Assessment(words, direction, intervals, evaluation)
 
 
 def overconfidence(rows: Any) -> Any:
@@ -169,5 +174,5 @@ def _words(direction: Direction, gap: float, measured: str, by_chance: float | N
         return f"{slightly}underconfident: on average {points} not sure enough; {measured}"
     if direction == "both":
         return f"miscalibrated both ways: too sure in places, not sure enough in others; {measured}"
-    chance = "" if by_chance is None else f", where chance alone makes up to {100 * by_chance:.1f} %"
+    chance = "" if by_chance is None else f"; up to {100 * by_chance:.1f} % would be expected by chance alone"
     return f"calibrated, as far as {n:,} rows can tell: {measured}{chance}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from focalcal.cli.console import Advance, make_table
-from focalcal.cli.results import Assessed, Difference, Measure
+from focalcal.cli.results import AssessmentResult, Measure, MeasureDifference
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from focalcal.calibrators import Calibrator
     from focalcal.files import PredictionTable
-    from focalcal.report.assess import Assessment, Judged
+    from focalcal.report.verdict import Assessment, MeasureSettings
 
 
 # What the tables show, and under which names; the other measures are in the JSON.
@@ -42,24 +42,14 @@ _PLAIN = ("nll", "brier", "brier_calibration", "brier_refinement", "aurc", "auro
 _STYLES = {"calibrated": "bold green"}
 
 
-@dataclass(frozen=True)
-class How:
-    """How everything is measured."""
-
-    num_bins: int
-    level: float
-    num_resamples: int
-    seed: int
-
-
 def assess_table(
-    table: PredictionTable, how: How, advance: Advance, what: str, calibrator: Calibrator | None = None
+    table: PredictionTable, how: MeasureSettings, advance: Advance, what: str, calibrator: Calibrator | None = None
 ) -> Assessment:
     """The assessment of a table's rows, as they are or calibrated; `advance` shows how far it is."""
-    from focalcal.report.assess import assess
+    from focalcal.report.verdict import assess
 
     if calibrator is not None:
-        from focalcal.report.versions import calibrated
+        from focalcal.report.measure_version import calibrated
 
         table = calibrated(table, calibrator)
     assert table.labels is not None
@@ -73,7 +63,7 @@ def assess_table(
     )
 
 
-def assessed(assessment: Judged) -> Assessed:
+def assessed(assessment: Assessment) -> AssessmentResult:
     """An assessment as a result holds it."""
     evaluation, intervals = assessment.evaluation, assessment.intervals
     numbers = {name: getattr(evaluation, name) for name, _ in evaluation.rows()}
@@ -84,18 +74,20 @@ def assessed(assessment: Judged) -> Assessed:
         ends = intervals.get(name)
         low, high = (None, None) if ends is None else (ends.low, ends.high)
         measures[name] = Measure(value, low, high, texts.get(name, "undefined for these rows"))
-    return Assessed(assessment.verdict, assessment.direction, measures, list(evaluation.warnings))
+    return AssessmentResult(assessment.verdict, assessment.direction, measures, list(evaluation.warnings))
 
 
-def differences(before: Assessment, after: Assessment, how: How) -> list[Difference]:
+def differences(before: Assessment, after: Assessment, how: MeasureSettings) -> list[MeasureDifference]:
     """The paired differences of the main measures, after minus before."""
     from focalcal.metrics import compare
 
     certainty = {"level": how.level, "num_resamples": how.num_resamples, "seed": how.seed}
     found = []
+    assert after.rows is not None
+    assert before.rows is not None
     for name, settings in (("nll", {}), ("ece", {"num_bins": how.num_bins})):
         pair = compare(after.rows, before.rows, metric=name, **certainty, **settings)  # type: ignore[arg-type]
-        found.append(Difference(name, pair.difference, pair.low, pair.high, pair.p_value))
+        found.append(MeasureDifference(name, pair.difference, pair.low, pair.high, pair.p_value))
     return found
 
 
@@ -113,7 +105,7 @@ def print_table(console: Console, table: RichTable, dispensable: Sequence[int] =
         console.print(f"Left out, as the terminal is narrow: {', '.join(left_out)}.", style="dim")
 
 
-def measure_table(result: Assessed, level: float) -> RichTable:
+def measure_table(result: AssessmentResult, level: float) -> RichTable:
     """The measures, their intervals and what they are."""
     table = make_table("measure", "value", f"{percent(level)} interval", "what it is")
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
@@ -123,7 +115,7 @@ def measure_table(result: Assessed, level: float) -> RichTable:
     return table
 
 
-def group_table(groups: Mapping[str, Assessed], by: str) -> RichTable:
+def group_table(groups: Mapping[str, AssessmentResult], by: str) -> RichTable:
     """A row for each group of rows."""
     table = make_table(by, *(_SHOWN[name] for name in _OF_GROUPS))
     for group, result in groups.items():
@@ -133,9 +125,9 @@ def group_table(groups: Mapping[str, Assessed], by: str) -> RichTable:
 
 def print_change(
     console: Console,
-    before: Assessed,
-    after: Assessed,
-    changes: Sequence[Difference],
+    before: AssessmentResult,
+    after: AssessmentResult,
+    changes: Sequence[MeasureDifference],
     level: float,
     title: str | None = None,
 ) -> None:
@@ -155,7 +147,7 @@ def print_change(
     print_warnings(console, change_warnings(before, after))
 
 
-def print_verdict(console: Console, result: Assessed, prefix: str = "") -> None:
+def print_verdict(console: Console, result: AssessmentResult, prefix: str = "") -> None:
     """The verdict, where one looks first."""
     console.print(f"{prefix}{result.verdict}", style=_STYLES.get(result.direction, "bold yellow"))
 
@@ -166,7 +158,7 @@ def print_warnings(console: Console, warnings: Iterable[str]) -> None:
         console.print(f"warning: {warning}", style="yellow")
 
 
-def change_warnings(before: Assessed, after: Assessed) -> list[str]:
+def change_warnings(before: AssessmentResult, after: AssessmentResult) -> list[str]:
     """The warnings of both; what is true of one only says of which."""
     both = [each for each in before.warnings if each in after.warnings]
     apart = (("before", before), ("after", after))
@@ -211,7 +203,7 @@ def interval(name: str, low: float | None, high: float | None, sign: str = "") -
     return f"[{scale * low:{sign}.{digits}f}, {scale * high:{sign}.{digits}f}]"
 
 
-def _shown(results: Sequence[Assessed]) -> list[tuple[str, str]]:
+def _shown(results: Sequence[AssessmentResult]) -> list[tuple[str, str]]:
     """The names and labels of the measures that some result has."""
     there = {name for each in results for name, measure in each.measures.items() if measure.value is not None}
     return [(name, label) for name, label in _SHOWN.items() if name in there]

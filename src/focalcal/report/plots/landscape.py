@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from focalcal import drawing as figures
+from focalcal import drawing
 from focalcal.core.checks import ArrayLike, require
 from focalcal.predictions.arrays import Kind
 from focalcal.report.contents import Landscape
-from focalcal.report.landscape import landscape
-from focalcal.report.plots.tables import table_of
+from focalcal.report.criterion_landscape import landscape
+from focalcal.report.plots.scores_table import table_of
 
 _NAMES = {"nll": "NLL (nats)", "ada_ece": "AdaECE"}
 
@@ -40,17 +40,17 @@ def criterion_landscape(
         require(criterion in _NAMES, "criterion", f"must be one of {', '.join(_NAMES)}", repr(criterion))
         table = table_of(scores, labels, kind=kind, sample_weight=sample_weight)
         scores = landscape(table, criterion, num_bins=num_bins, seed=seed)
-    ours, ax = ax is None, figures.axes_or_new(ax, height=3.1)
+    ours, ax = ax is None, drawing.axes_or_new(ax, height=3.1)
     mesh = _draw_values(ax, scores)
     handles = _draw_points(ax, scores)
     ax.set_yscale("log")
     ax.set(xlim=(min(scores.gammas), max(scores.gammas)), ylim=(min(scores.temperatures), max(scores.temperatures)))
-    figures.logarithmic(ax.yaxis)
+    drawing.logarithmic(ax.yaxis)
     bar = ax.figure.colorbar(mesh, ax=ax)
-    figures.logarithmic(bar.ax.yaxis)
-    figures.style(bar.ax, ylabel=_NAMES.get(scores.criterion, scores.criterion))
-    figures.legend(ax, list(handles.values()), list(handles), under=ours, loc="lower right")
-    figures.style(ax, title=title, xlabel="focal parameter γ", ylabel="temperature T")
+    drawing.logarithmic(bar.ax.yaxis)
+    drawing.style(bar.ax, ylabel=_NAMES.get(scores.criterion, scores.criterion))
+    drawing.legend(ax, list(handles.values()), list(handles), under=ours, loc="lower right")
+    drawing.style(ax, title=title, xlabel="focal parameter γ", ylabel="temperature T")
     return ax
 
 
@@ -76,16 +76,16 @@ def _draw_points(ax: Any, found: Landscape) -> dict[str, Any]:
     from matplotlib.patheffects import withStroke
 
     # White is seen on the map, its dark edge in the legend.
-    casing = withStroke(linewidth=2.2, foreground=figures.BLACK)
+    casing = withStroke(linewidth=2.2, foreground=drawing.BLACK)
     dash = {"color": "white", "linestyle": "--", "linewidth": 1.2, "path_effects": [casing]}
     edge = {"linestyle": "none", "markeredgecolor": "white", "markeredgewidth": 0.6, "clip_on": False, "zorder": 4}
     plain, both = found.best_temperature, found.best_focal
     looks = {
-        "best T, γ = 0": ([plain.gamma], [plain.temperature], {"marker": "o", "color": figures.SKY, **edge}),
+        "best T, γ = 0": ([plain.gamma], [plain.temperature], {"marker": "o", "color": drawing.SKY, **edge}),
         "best T and γ": (
             [both.gamma],
             [both.temperature],
-            {"marker": "*", "color": figures.VERMILION, "markersize": 10, **edge},
+            {"marker": "*", "color": drawing.VERMILION, "markersize": 10, **edge},
         ),
         "line of komisarenko2024": (*np.array(found.line, dtype=float).reshape(-1, 2).T, dash),
     }

@@ -1,47 +1,12 @@
-"""What is looked at before long work starts, and how the library's warnings reach a terminal."""
+"""Whether the place of an output can be written to, which commands ask before long work starts."""
 
 from __future__ import annotations
 
-import gc
 import os
-import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from focalcal.errors import InputError, InputWarning
-
-
-@contextmanager
-def quick_imports() -> Iterator[None]:
-    """Import without garbage collection, then or later: looking through torch's objects is a fifth of its import."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if collecting:
-            gc.enable()
-
-
-@contextmanager
-def plain_warnings() -> Iterator[None]:
-    """The library's warnings become lines on standard error, once each; those of other packages are not for users."""
-    said: set[str] = set()
-
-    def say(message: Warning | str, *_: object, **__: object) -> None:
-        line = " ".join(str(message).split())
-        if line not in said:
-            said.add(line)
-            print(f"focalcal: warning: {line}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("always", InputWarning)
-        warnings.showwarning = say
-        yield
+from focalcal.errors import InputError
 
 
 def require_output(out: str, option: str, *, inputs: Sequence[str] = ()) -> None:

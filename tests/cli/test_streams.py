@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from focalcal.cli import streamed
+from focalcal.cli import streams
 from focalcal.files import PredictionTable, write_predictions
 
 from .tools import run
@@ -69,10 +69,10 @@ def test_groups_are_shown_and_told(file):
 
 def test_large_files_are_streamed_of_themselves(file, monkeypatch):
     assert run("evaluate", file, "--json").json()["engine"] == "memory"
-    monkeypatch.setattr(streamed, "_LARGE", 1000)
-    assert streamed.engine_for("auto", [str(file)]) == "stream"
-    assert streamed.engine_for("memory", [str(file)]) == "memory"
-    assert streamed.engine_for("auto", ["-"]) == "memory"
+    monkeypatch.setattr(streams, "_LARGE", 1000)
+    assert streams.engine_for("auto", [str(file)]) == "stream"
+    assert streams.engine_for("memory", [str(file)]) == "memory"
+    assert streams.engine_for("auto", ["-"]) == "memory"
 
 
 def test_a_fit_to_a_stream_is_that_to_memory(pair, tmp_path):
