@@ -1,4 +1,4 @@
-"""Shared by all tests: where the reference material lies, and one thread per worker."""
+"""Shared by all tests: the golden values, where the predictions behind them lie, and one thread per worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+# Beside the project lie predictions of real networks, which are not ours to copy.
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+VALUES = Path(__file__).parent / "golden" / "values"
 
 torch.set_num_threads(1)
 # The same examples every time, and no stop-watch: the machine may be busy.
@@ -23,14 +25,14 @@ settings.load_profile("focalcal")
 def _need(*parts: str) -> Path:
     path = SHARED.joinpath(*parts)
     if not path.exists():
-        pytest.skip(f"reference material {'/'.join(parts)} is not beside the project; this test compares with it")
+        pytest.skip(f"{'/'.join(parts)} is not beside the project; tests/golden/test_made.py needs no such file")
     return path
 
 
 @pytest.fixture(scope="session")
 def golden() -> Callable[[str], Any]:
-    """Reads a file of reference values, or skips."""
-    return lambda name: json.loads(_need("golden", name).read_text())
+    """Reads a file of reference values."""
+    return lambda name: json.loads((VALUES / name).read_text())
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ import torch
 import focalcal as fc
 from tests.golden.test_losses import MODELS, assert_same, batch, summary
 
+pytestmark = pytest.mark.slow
+
 
 def validation(predictions, model):
     probs, labels = predictions(model)

@@ -13,6 +13,8 @@ import pytest
 from focalcal.calibrators import EnsembleTemperatureScaling
 from tests.golden.test_losses import MODELS
 
+pytestmark = pytest.mark.slow
+
 HALF = 5000
 
 

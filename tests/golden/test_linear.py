@@ -12,6 +12,8 @@ from focalcal import metrics as m
 from focalcal.calibrators import MatrixScaling, VectorScaling
 from tests.golden.test_losses import MODELS
 
+pytestmark = pytest.mark.slow
+
 HALF = 5000
 
 
@@ -48,7 +50,7 @@ def test_vector_scaling_is_the_exact_minimum(model, golden, halves):
         assert calibrator.report_.after < entry["value"]["nll_calibration"]
 
 
-@pytest.mark.parametrize("model", [model for model in MODELS if model.endswith("-10")])
+@pytest.mark.parametrize("model", MODELS)
 def test_matrix_scaling_is_the_exact_minimum(model, golden, halves):
     calibration, evaluation = halves(model)
     (entry,) = golden("calibrators.json")["models"][model]["matrix_scaling"]
@@ -59,7 +61,7 @@ def test_matrix_scaling_is_the_exact_minimum(model, golden, halves):
     same_scores(calibrator, evaluation, entry["definition_value"]["evaluation"])
 
 
-@pytest.mark.parametrize("model", [model for model in MODELS if model.endswith("-10")])
+@pytest.mark.parametrize("model", MODELS)
 def test_the_usual_penalty_costs_little_and_generalises(model, halves):
     (logits, labels), (others, truth) = halves(model)
     free, usual = (make.fit(logits, labels) for make in (MatrixScaling(0.0, 0.0), MatrixScaling()))

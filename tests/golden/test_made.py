@@ -135,6 +135,15 @@ def test_focal_temperature_scaling_finds_the_best_point_of_its_grid_and_the_opti
         assert continuous.report_.after == pytest.approx(least, abs=1e-12)
 
 
+def test_no_focal_search_does_worse_than_temperature_scaling_on_the_same_grid(case):
+    calibration, _ = case[1].halves
+    plain = fc.TemperatureScaling("ada_ece", grid=record.GRID).fit(*calibration)
+    for search in ("full", "line"):
+        focal = fc.FocalTemperatureScaling("ada_ece", search, gammas=record.GAMMAS, grid=record.GRID).fit(*calibration)
+        assert focal.report_.after <= plain.report_.after + 1e-12
+        assert np.array_equal(focal(calibration.logits).argmax(1), plain(calibration.logits).argmax(1))
+
+
 @pytest.mark.parametrize("criterion", ["nll", "brier"])
 def test_ensemble_temperature_scaling_reaches_the_least_objective(criterion, case):
     expected, made = case

@@ -11,6 +11,8 @@ from focalcal.core.binning import bin_norm, bin_predictions
 from focalcal.core.ranking import Ranked
 from tests.golden.test_losses import MODELS
 
+pytestmark = pytest.mark.slow
+
 HALF = 5000
 
 
@@ -36,13 +38,12 @@ def summary(confidence, correct):
     }
 
 
-# lenet-5-cifar-100 has rows of equal confidence, which the reference takes in the order of the file.
-@pytest.mark.parametrize(("model", "tolerance"), [(m, 1e-5 if m == "lenet-5-cifar-100" else 1e-9) for m in MODELS])
-def test_mapped_confidences_equal_the_definition(model, tolerance, golden, golden_predictions):
+@pytest.mark.parametrize("model", MODELS)
+def test_mapped_confidences_equal_the_definition(model, golden, golden_predictions):
     got = summary(*mapped(golden_predictions, model))
     for entry in golden("calibrators.json")["models"][model]["spline_top_label"]:
         for name, expected in entry["definition_value"].items():
-            np.testing.assert_allclose(got[name], expected, rtol=tolerance, atol=tolerance, err_msg=name)
+            np.testing.assert_allclose(got[name], expected, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("model", MODELS)
