@@ -28,11 +28,11 @@ from focalcal.errors import FocalCalError, InputError
 from focalcal.files import PredictionTable, read_predictions
 from focalcal.losses.named import make_loss
 from focalcal_lab.catalog import catalog
-from focalcal_lab.folder import RunFolder, Settings
-from focalcal_lab.measure import Rows, measure_all
+from focalcal_lab.measurement import SplitLogits, measure_all
 from focalcal_lab.monitor import read_monitor
 from focalcal_lab.recipe import Recipe
-from focalcal_lab.results import Measured, RunResult
+from focalcal_lab.run_folder import RunFolder, RunSettings
+from focalcal_lab.run_results import MeasuredNumber, RunResult
 from reproduction.measure import NUM_RESAMPLES, Answers, Calibrated, measure_human, measure_phases
 from reproduction.result_files import Evidence, RunEvidence, file_name, write_evidence
 from reproduction.training_series import dynamics
@@ -94,7 +94,7 @@ def _one_recipe(places: Sequence[RunFolder]) -> Recipe:
     raise InputError(f"{odd.path}: is a run of another recipe than the others. Collect them one by one.")
 
 
-def _trains_as(recipe: Recipe, own: Recipe, settings: Settings) -> bool:
+def _trains_as(recipe: Recipe, own: Recipe, settings: RunSettings) -> bool:
     """Whether `recipe` trains as the run of these settings was trained by its `own`, however it is measured."""
     if settings.method not in recipe.methods:
         return False
@@ -125,12 +125,14 @@ def _run(place: RunFolder, recipe: Recipe, plan: Plan) -> RunEvidence:
     )
 
 
-def collect_network(name: str, val: Rows, test: Rows, recipe: Recipe, plan: Plan) -> RunEvidence:
+def collect_network(name: str, val: SplitLogits, test: SplitLogits, recipe: Recipe, plan: Plan) -> RunEvidence:
     """What the calibrators of a recipe do for a network that was trained elsewhere."""
     return RunEvidence(name, 0, 0.0, extra=_extra("ce", val), **_measured(val, test, recipe, plan))
 
 
-def _measured(val: Rows, test: Rows, recipe: Recipe, plan: Plan, loss: nn.Module | None = None) -> dict[str, Any]:
+def _measured(
+    val: SplitLogits, test: SplitLogits, recipe: Recipe, plan: Plan, loss: nn.Module | None = None
+) -> dict[str, Any]:
     rows, fitted, _ = measure_all(val, test, recipe.measurement, loss)
     after = Calibrated.of(test, {phase: each for phase, each in fitted.items() if not _changes_nothing(each)})
     bins = recipe.measurement.num_bins
@@ -145,12 +147,12 @@ def _changes_nothing(calibrator: Calibrator) -> bool:
     return isinstance(last, FocalCalibration) and last.gamma_ == 0
 
 
-def _rows(table: PredictionTable) -> Rows:
+def _rows(table: PredictionTable) -> SplitLogits:
     logits, labels = (torch.from_numpy(np.ascontiguousarray(each)) for each in (table.scores, table.labels))
-    return Rows(logits, labels.long())
+    return SplitLogits(logits, labels.long())
 
 
-def _fits(rows: Sequence[Measured]) -> dict[str, dict[str, float]]:
+def _fits(rows: Sequence[MeasuredNumber]) -> dict[str, dict[str, float]]:
     """The fitted temperature and gamma of each phase."""
     found: dict[str, dict[str, float]] = {}
     for row in rows:
@@ -161,7 +163,7 @@ def _fits(rows: Sequence[Measured]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _foreign(rows: Sequence[Measured]) -> dict[str, dict[str, dict[str, float]]]:
+def _foreign(rows: Sequence[MeasuredNumber]) -> dict[str, dict[str, dict[str, float]]]:
     found: dict[str, dict[str, dict[str, float]]] = {}
     for row in rows:
         if row.against:
@@ -169,7 +171,7 @@ def _foreign(rows: Sequence[Measured]) -> dict[str, dict[str, dict[str, float]]]
     return found
 
 
-def _extra(method: str, val: Rows) -> dict[str, Any]:
+def _extra(method: str, val: SplitLogits) -> dict[str, Any]:
     """The gamma that a cross-entropy run suggests; of runs with a fixed gamma, the best temperature at each gamma."""
     found: dict[str, Any] = {"suggested_gamma": suggest_gamma(val.logits, val.labels)} if method == "ce" else {}
     if method == "ce" or method.startswith("fl-"):
@@ -177,7 +179,7 @@ def _extra(method: str, val: Rows) -> dict[str, Any]:
     return found
 
 
-def _best_temperatures(val: Rows) -> Iterator[list[float]]:
+def _best_temperatures(val: SplitLogits) -> Iterator[list[float]]:
     data = data_of_arrays(val.logits, val.labels, "logits", None)
     for gamma in LINE_GAMMAS:
         best = search_grid(data, Criterion("ada_ece"), [gamma], GRIDS["mukhoti2020"], refine=True)

@@ -19,12 +19,11 @@ from focalcal.core.checks import require
 from focalcal.errors import FileFormatError
 from focalcal.metrics.rows import Rows
 from focalcal.metrics.uncertainty import replicates
-from focalcal_lab.data.arrays import read_npz
-from focalcal_lab.measure import MEASURES
-from focalcal_lab.measure import Rows as Split
+from focalcal_lab.data.array_files import read_npz
+from focalcal_lab.measurement import MEASURES, SplitLogits
 from reproduction.result_files import Pairs, Phases
 
-# What is measured of every phase, by the names of `focalcal_lab.measure`.
+# What is measured of every phase, by the names of `focalcal_lab.measurement`.
 MEASURED = ("error", "nll", "brier", "ece_ew", "ece_em", "ece_debias", "ece_sweep_em", "s99_fraction")
 # The phases that are compared: what comes after the minus sign is the plainer of the two.
 COMPARED = (
@@ -75,7 +74,7 @@ class Calibrated:
     labels: Tensor
 
     @staticmethod
-    def of(test: Split, calibrators: Mapping[str, Calibrator]) -> Calibrated:
+    def of(test: SplitLogits, calibrators: Mapping[str, Calibrator]) -> Calibrated:
         """Before and after each calibrator."""
         with torch.no_grad():
             after = {phase: calibrator(test.logits) for phase, calibrator in calibrators.items()}

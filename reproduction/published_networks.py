@@ -17,10 +17,10 @@ import torch
 
 from focalcal.errors import InputError
 from focalcal_lab.catalog import find_recipe
-from focalcal_lab.data.arrays import read_npz
-from focalcal_lab.folder import environment
-from focalcal_lab.measure import Rows
+from focalcal_lab.data.array_files import read_npz
+from focalcal_lab.measurement import SplitLogits
 from focalcal_lab.recipe import Method
+from focalcal_lab.run_folder import environment
 from reproduction.collect import Plan, collect_network
 from reproduction.measure import Answers
 from reproduction.result_files import Evidence, write_evidence
@@ -63,7 +63,7 @@ def collect_networks(folder: str | Path, *, num_resamples: int = 500) -> Evidenc
     )
 
 
-def _halves(path: Path, labels: np.ndarray[Any, Any] | None) -> tuple[Rows, Rows]:
+def _halves(path: Path, labels: np.ndarray[Any, Any] | None) -> tuple[SplitLogits, SplitLogits]:
     """The logits of the first images and of the others, checked to be those of CIFAR-10's test images in order."""
     arrays = read_npz(path, ("val_logits", "test_logits", "val_labels", "test_labels", "probs", "labels"))
     if "probs" in arrays:
@@ -76,7 +76,7 @@ def _halves(path: Path, labels: np.ndarray[Any, Any] | None) -> tuple[Rows, Rows
         raise InputError(f"{path}: must have the test images of CIFAR-10 in their order; its labels are others.")
     rows = torch.from_numpy(logits), torch.from_numpy(given.astype(np.int64))
     first, other = ([each[part] for each in rows] for part in (slice(None, HALF), slice(HALF, None)))
-    return Rows(*first), Rows(*other)
+    return SplitLogits(*first), SplitLogits(*other)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from torch.utils.data import Dataset
 
 from focalcal.metrics import ood_auroc
 from focalcal_lab.catalog import catalog
-from focalcal_lab.folder import Settings
-from focalcal_lab.prepare import load_for, shortened
 from focalcal_lab.recipe import Recipe
 from focalcal_lab.run import begin, dry_run, resume
+from focalcal_lab.run_folder import RunSettings
+from focalcal_lab.training_setup import load_for, shortened
 
 from .tiny import tokenizer, write_data
 
@@ -133,7 +133,9 @@ def test_a_tiny_run_of_each_kind_goes_to_its_end(name, folders, tmp_path):
         options = {**recipe.data.options, "num_train": 200, "num_val": 20, "num_test": 20}
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"options": options})})
     trainer = {"accelerator": "cpu", "devices": 1}
-    place = begin(recipe, tmp_path / "run", Settings(RUNS[name], 0, recipe.digest(RUNS[name]), root, 1, None, trainer))
+    place = begin(
+        recipe, tmp_path / "run", RunSettings(RUNS[name], 0, recipe.digest(RUNS[name]), root, 1, None, trainer)
+    )
     result = resume(place.path)
     phases = {row.phase for row in result.rows}
     wishes = recipe.measurement.calibrators

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from focalcal_lab.data import Data, Rows
-from focalcal_lab.loader import EpochBatches, LabData, SeededLoader
+from focalcal_lab.data import DataSplits, TensorRows
+from focalcal_lab.seeded_loader import EpochBatches, LabData, SeededLoader
 
 
-def rows(number: int) -> Rows:
-    return Rows(torch.arange(number).float().unsqueeze(1), torch.arange(number))
+def rows(number: int) -> TensorRows:
+    return TensorRows(torch.arange(number).float().unsqueeze(1), torch.arange(number))
 
 
 def epochs(loader: SeededLoader, number: int) -> list[list[int]]:
@@ -79,7 +79,7 @@ def test_rows_that_come_one_by_one_are_put_together():
 
 
 def test_a_data_set_that_augments_by_itself_is_told_the_epoch():
-    class Told(Rows):
+    class Told(TensorRows):
         def set_epoch(self, epoch):
             told.append(epoch)
 
@@ -89,7 +89,7 @@ def test_a_data_set_that_augments_by_itself_is_told_the_epoch():
 
 
 def test_the_module_s_state_survives_the_end_of_an_epoch():
-    data = Data("x", rows(8), rows(2), rows(2), 8)
+    data = DataSplits("x", rows(8), rows(2), rows(2), 8)
     module = LabData(data, batch_size=4, seed=5)
     loader = module.train_dataloader()
     first, second = epochs(loader, 2)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from focalcal_lab.measure import Rows, measure_all
+from focalcal_lab.measurement import SplitLogits, measure_all
 from focalcal_lab.recipe import Calibration, Measurement
 
 
-def rows(number: int) -> Rows:
+def rows(number: int) -> SplitLogits:
     generator = torch.Generator().manual_seed(number)
-    return Rows(torch.randn(number, 3, generator=generator), torch.arange(number) % 3)
+    return SplitLogits(torch.randn(number, 3, generator=generator), torch.arange(number) % 3)
 
 
 def test_what_comes_after_a_calibrator_that_was_refused_is_refused_too():

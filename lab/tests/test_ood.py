@@ -10,7 +10,7 @@ from sklearn import metrics as sklearn_metrics
 
 from focalcal.core.temperature import optimal_temperature
 from focalcal.errors import InputError
-from focalcal_lab.ood import draw_roc, ood_table, roc_curve
+from focalcal_lab.out_of_distribution import draw_roc, ood_table, roc_curve
 from tests.conftest import SHARED
 
 

@@ -20,10 +20,10 @@ from focalcal.losses.named import make_loss
 from focalcal_lab import catalog as module
 from focalcal_lab.catalog import catalog, find_recipe, nearest_recipes, read_recipes, recipe_source, recipe_yaml
 from focalcal_lab.data import DATA
-from focalcal_lab.measure import MEASURES, UNSCALED, make_calibrator
+from focalcal_lab.measurement import MEASURES, UNSCALED, make_calibrator
 from focalcal_lab.models import MODELS
 from focalcal_lab.papers import published_results
-from focalcal_lab.published import measured_by, numbers_of, published_numbers, published_tables
+from focalcal_lab.published_numbers import measured_by, numbers_of, published_numbers, published_tables
 from focalcal_lab.recipe import Recipe
 
 NAMES = sorted(catalog())

@@ -23,11 +23,11 @@ import torch
 from focalcal.errors import FileFormatError, FocalCalError, InputError
 from focalcal.integrations.lightning import CalibratedClassifier
 from focalcal_lab.catalog import find_recipe
-from focalcal_lab.folder import RunFolder, Settings
 from focalcal_lab.monitor import read_monitor
-from focalcal_lab.prepare import shortened
 from focalcal_lab.recipe import Recipe
 from focalcal_lab.run import begin, resume
+from focalcal_lab.run_folder import RunFolder, RunSettings
+from focalcal_lab.training_setup import shortened
 
 EPOCHS, BATCHES = 3, 10
 
@@ -42,7 +42,7 @@ def start(
 ) -> RunFolder:
     wanted = wanted or recipe()
     trainer = {"accelerator": "cpu", "devices": 1, **trainer}
-    return begin(wanted, folder, Settings(method, 0, wanted.digest(method), None, 1, every, trainer))
+    return begin(wanted, folder, RunSettings(method, 0, wanted.digest(method), None, 1, every, trainer))
 
 
 def crash_after(monkeypatch, steps: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from focalcal_lab.translation.corpus import Language, draw_pairs
+from focalcal_lab.translation.toy_language import Language, draw_pairs
 
 from .data.formats import mnist_files, sample, write_files
 

@@ -31,12 +31,12 @@ from torch import Tensor
 from focalcal.atomic import write_atomically
 from focalcal.errors import InputError
 from focalcal.files import PredictionTable, read_predictions
-from focalcal_lab.folder import RunFolder
 from focalcal_lab.monitor import read_monitor
-from focalcal_lab.monitor.tallies import gradient_edges
-from focalcal_lab.ood import roc_curve
+from focalcal_lab.monitor.accumulators import gradient_edges
+from focalcal_lab.out_of_distribution import roc_curve
 from focalcal_lab.problems import LinearProblem, linear_problem
-from focalcal_lab.results import RunResult
+from focalcal_lab.run_folder import RunFolder
+from focalcal_lab.run_results import RunResult
 from reproduction.figures.recorded import LINEAR
 from reproduction.result_files import Evidence, RunEvidence, write_evidence
 from reproduction.training_series import dynamics

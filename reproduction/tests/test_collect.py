@@ -14,11 +14,11 @@ from focalcal.calibrators import load_calibrator
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files import read_predictions
 from focalcal_lab.catalog import find_recipe
-from focalcal_lab.folder import Settings
-from focalcal_lab.measure import Rows
+from focalcal_lab.measurement import SplitLogits
 from focalcal_lab.monitor import read_monitor
-from focalcal_lab.prepare import shortened
 from focalcal_lab.run import begin, resume
+from focalcal_lab.run_folder import RunSettings
+from focalcal_lab.training_setup import shortened
 from reproduction.collect import Plan, _one_recipe, collect, main
 from reproduction.measure import Answers, Calibrated, measure_human
 from reproduction.result_files import Evidence, RunEvidence, file_name, read_evidence, write_evidence
@@ -30,7 +30,7 @@ RECIPE = shortened(find_recipe("cpu/digits"), 3)
 
 def start(folder, method, seed=0, recipe=RECIPE):
     trainer = {"accelerator": "cpu", "devices": 1}
-    return begin(recipe, folder, Settings(method, seed, recipe.digest(method), None, 1, None, trainer))
+    return begin(recipe, folder, RunSettings(method, seed, recipe.digest(method), None, 1, None, trainer))
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_distance_to_peoples_answers_by_hand():
     generator = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(50, 3, generator=generator), torch.zeros(50, dtype=torch.long)
     counts = np.random.default_rng(0).integers(1, 20, (50, 3))
-    found = measure_human(Calibrated.of(Rows(logits, labels), {}), Answers(counts), num_bins=5)["pre"]
+    found = measure_human(Calibrated.of(SplitLogits(logits, labels), {}), Answers(counts), num_bins=5)["pre"]
     probs, share = logits.double().softmax(1).numpy(), counts / counts.sum(1, keepdims=True)
     top = probs.argmax(1)
     agreed, sure = share[np.arange(50), top], probs.max(1)
@@ -152,7 +152,7 @@ def test_distance_to_peoples_answers_by_hand():
 
 
 def test_answers_about_other_rows_are_refused():
-    rows = Calibrated.of(Rows(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])), {})
+    rows = Calibrated.of(SplitLogits(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])), {})
     with pytest.raises(InputError, match=r"counts: must have shape \(4, 3\)"):
         measure_human(rows, Answers(np.ones((5, 3))))
     with pytest.raises(InputError, match="must be those of the test rows"):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from focalcal.atomic import write_atomically
 from focalcal.errors import FileFormatError
-from focalcal_lab.folder import RunFolder
+from focalcal_lab.run_folder import RunFolder
 
 
 class StepSeed(pl.Callback):

@@ -13,27 +13,27 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Every: TypeAlias = 'Literal["epoch"] | int | list[tuple[int, Literal["epoch"] | int]]'
 
 
-class Part(BaseModel):
+class RecipePart(BaseModel):
     """A part of a recipe: no field beyond those named, and nothing changes after it was read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DataPart(Part):
+class DataPart(RecipePart):
     """Which data: a name of `focalcal_lab.data.DATA` and options of its loader."""
 
     name: str
     options: dict[str, Any] = {}
 
 
-class ModelPart(Part):
+class ModelPart(RecipePart):
     """Which network: a name of `focalcal_lab.models.MODELS` and options of its maker."""
 
     name: str
     options: dict[str, Any] = {}
 
 
-class Optimizer(Part):
+class Optimizer(RecipePart):
     """The optimiser, with torch's defaults for what is not named."""
 
     name: Literal["sgd", "adam", "adamw", "adagrad"]
@@ -43,7 +43,7 @@ class Optimizer(Part):
     betas: tuple[float, float] = (0.9, 0.999)
 
 
-class Training(Part):
+class Training(RecipePart):
     """How a network is trained.
 
     The learning rate is multiplied by `lr_factor` at the epochs of `milestones`, after a linear rise over the first
@@ -67,7 +67,7 @@ class Training(Part):
     workers: int = Field(default=0, ge=0)
 
 
-class Method(Part):
+class Method(RecipePart):
     """A row of a table: a loss by its name in `focalcal.losses.named`, its options, and when gammas are updated."""
 
     loss: str
@@ -75,7 +75,7 @@ class Method(Part):
     every: Every = "epoch"
 
 
-class Calibration(Part):
+class Calibration(RecipePart):
     """A calibrator fitted to the validation split, and the `phase` that the published tables call it.
 
     `method` and `criterion` are those of `focalcal calibrate`. An option `gamma: trained` is the gamma of the loss,
@@ -91,14 +91,14 @@ class Calibration(Part):
     metrics: list[str] = []
 
 
-class OutOfDistribution(Part):
+class OutOfDistribution(RecipePart):
     """A set that is out of distribution for the model: AUROC and FPR95 of telling it from the test split."""
 
     name: str
     data: DataPart
 
 
-class Measurement(Part):
+class Measurement(RecipePart):
     """How a trained network is measured: bins of the calibration errors, calibrators, sets out of distribution.
 
     For translation, `temperatures` is the grid of the BLEU-against-temperature curve and `beams` the width of the beam.
@@ -111,7 +111,7 @@ class Measurement(Part):
     beams: int = Field(default=4, ge=1)
 
 
-class Recipe(Part):
+class Recipe(RecipePart):
     """A training run but for its method and seed; `methods` are the rows of the table it reproduces.
 
     `published` names the dataset and model by which `published_results.csv` lists it; `notes` are the facts that the

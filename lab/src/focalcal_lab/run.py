@@ -25,21 +25,21 @@ from focalcal.files import PredictionTable, write_predictions
 from focalcal.losses.validation_bins import ValidationBinsLoss
 from focalcal.predictions.distributed import gather_rows
 from focalcal_lab.callbacks import Collector, RunCheckpoint, StepSeed, WholeCheckpoints
-from focalcal_lab.data import Data
-from focalcal_lab.folder import RunFolder, Settings
-from focalcal_lab.measure import Rows, measure_all
+from focalcal_lab.data import DataSplits
+from focalcal_lab.measurement import SplitLogits, measure_all
 from focalcal_lab.monitor import MonitorCallback
-from focalcal_lab.ood import ood_table
-from focalcal_lab.prepare import USUAL_BINS, Prepared, load_foreign, prepare, require_method
+from focalcal_lab.out_of_distribution import ood_table
 from focalcal_lab.recipe import Recipe
-from focalcal_lab.results import Measured, RunResult, write_result
+from focalcal_lab.run_folder import RunFolder, RunSettings
+from focalcal_lab.run_results import MeasuredNumber, RunResult, write_result
+from focalcal_lab.training_setup import USUAL_BINS, PreparedRun, load_foreign, prepare, require_method
 
 Say = Callable[[str], object]
 # Lightning's loggers by short names.
 LOGGERS = {"csv": "CSVLogger", "tensorboard": "TensorBoardLogger"}
 
 
-def begin(recipe: Recipe, folder: str | Path, settings: Settings) -> RunFolder:
+def begin(recipe: Recipe, folder: str | Path, settings: RunSettings) -> RunFolder:
     """Write down what a run is, in a new folder or in that of the same run; `resume` takes it to its end.
 
     Of several processes the first writes, and the others wait for it.
@@ -58,7 +58,9 @@ def begin(recipe: Recipe, folder: str | Path, settings: Settings) -> RunFolder:
     return place
 
 
-def resume(folder: str | Path, *, data: Data | None = None, progress_bar: bool = False, say: Say = print) -> RunResult:
+def resume(
+    folder: str | Path, *, data: DataSplits | None = None, progress_bar: bool = False, say: Say = print
+) -> RunResult:
     """Take a run from its last checkpoint, or from its start, to its end; a finished one is only read.
 
     `data` are those of the run, if they have been loaded already. The result is bit-identical to that of a run that was
@@ -73,11 +75,11 @@ def resume(folder: str | Path, *, data: Data | None = None, progress_bar: bool =
 
 
 def dry_run(
-    recipe: Recipe, method: str, *, seed: int = 0, data: Data | None = None, folder: str | None = None
+    recipe: Recipe, method: str, *, seed: int = 0, data: DataSplits | None = None, folder: str | None = None
 ) -> float:
     """Build the model, take one batch and make one step; returns the loss of the batch."""
     require_method(recipe, method)
-    prepared = prepare(recipe, Settings(method, seed, recipe.digest(method), data=folder), data=data)
+    prepared = prepare(recipe, RunSettings(method, seed, recipe.digest(method), data=folder), data=data)
     module = prepared.module.train()
     batch = next(iter(prepared.loaders.train_dataloader()))
     optimizer = module.make_optimizer(module.parameters())
@@ -94,7 +96,7 @@ def dry_run(
 
 
 def _carry_on(
-    place: RunFolder, recipe: Recipe, settings: Settings, data: Data | None, progress_bar: bool, say: Say
+    place: RunFolder, recipe: Recipe, settings: RunSettings, data: DataSplits | None, progress_bar: bool, say: Say
 ) -> RunResult:
     """Train from the last checkpoint, or from the start, and conclude."""
     with _threads(settings.threads), _quiet_lightning():
@@ -120,7 +122,7 @@ def _carry_on(
     return result
 
 
-def _trainer(prepared: Prepared, place: RunFolder, saver: RunCheckpoint, progress_bar: bool) -> pl.Trainer:
+def _trainer(prepared: PreparedRun, place: RunFolder, saver: RunCheckpoint, progress_bar: bool) -> pl.Trainer:
     recipe, settings = prepared.recipe, prepared.settings
     callbacks: list[pl.Callback] = [StepSeed(settings.seed), Collector(), saver]
     if recipe.monitor:
@@ -145,7 +147,7 @@ def _trainer(prepared: Prepared, place: RunFolder, saver: RunCheckpoint, progres
     )
 
 
-def _monitor(prepared: Prepared, place: RunFolder) -> MonitorCallback:
+def _monitor(prepared: PreparedRun, place: RunFolder) -> MonitorCallback:
     """What the papers plot; samples are grouped by the eighths of training in which they were learned."""
     loaders, epochs = prepared.loaders, prepared.recipe.training.epochs
     learned = sorted({0, epochs // 8, epochs // 4, epochs // 2}) if prepared.data.one_row_a_sample else None
@@ -181,21 +183,23 @@ def _logger(name: str | None, place: RunFolder) -> Any:
         raise MissingExtraError(f"The {name} logger needs a package of its own: pip install {name}.") from error
 
 
-def _fit(trainer: pl.Trainer, prepared: Prepared, checkpoint: Path | None) -> None:
+def _fit(trainer: pl.Trainer, prepared: PreparedRun, checkpoint: Path | None) -> None:
     try:
         trainer.fit(prepared.module, datamodule=prepared.loaders, ckpt_path=checkpoint)
     except SystemExit as error:  # what Lightning makes of Ctrl-C
         raise KeyboardInterrupt from error
 
 
-def _conclude(prepared: Prepared, place: RunFolder, trainer: pl.Trainer, foreign: dict[str, Data]) -> RunResult:
+def _conclude(
+    prepared: PreparedRun, place: RunFolder, trainer: pl.Trainer, foreign: dict[str, DataSplits]
+) -> RunResult:
     """Predict, calibrate, measure; every file of the run but its result."""
     recipe, settings, data = prepared.recipe, prepared.settings, prepared.data
-    rows: list[Measured] = []
+    rows: list[MeasuredNumber] = []
     extra: dict[str, Any] = {}
     if recipe.task == "translation":
         if trainer.is_global_zero:  # beam search is not shared among processes
-            from focalcal_lab.translation.measure import conclude_translation
+            from focalcal_lab.translation.measurement import conclude_translation
 
             device = trainer.strategy.root_device  # Lightning leaves the network on the CPU
             rows, extra = conclude_translation(prepared.module.network.to(device), data, recipe, place.path, device)
@@ -224,17 +228,17 @@ def _conclude(prepared: Prepared, place: RunFolder, trainer: pl.Trainer, foreign
     )
 
 
-def predict(prepared: Prepared, trainer: pl.Trainer, split: Any) -> Rows:
+def predict(prepared: PreparedRun, trainer: pl.Trainer, split: Any) -> SplitLogits:
     """The logits and labels of a split in its order, on the CPU, from all processes."""
     loader = prepared.loaders.loader(split, prepared.recipe.training.eval_batch_size)
     trainer.test(prepared.module, loader, verbose=False)
     seen = next(callback for callback in trainer.callbacks if isinstance(callback, Collector))  # type: ignore[attr-defined]
     logits, labels = torch.cat(seen.logits), torch.cat(seen.labels)
     order = gather_rows(torch.tensor([row for rows in loader.batches for row in rows])).argsort()
-    return Rows(gather_rows(logits)[order], gather_rows(labels)[order])
+    return SplitLogits(gather_rows(logits)[order], gather_rows(labels)[order])
 
 
-def _write_predictions(prepared: Prepared, val: Rows, test: Rows, place: RunFolder) -> None:
+def _write_predictions(prepared: PreparedRun, val: SplitLogits, test: SplitLogits, place: RunFolder) -> None:
     loss = prepared.module.loss
     history = loss.history if isinstance(loss, ValidationBinsLoss) else {}
     table = PredictionTable(
@@ -250,16 +254,16 @@ def _write_predictions(prepared: Prepared, val: Rows, test: Rows, place: RunFold
 
 
 def _out_of_distribution(
-    prepared: Prepared,
+    prepared: PreparedRun,
     place: RunFolder,
     trainer: pl.Trainer,
-    test: Rows,
-    rows: list[Measured],
-    foreign: dict[str, Data],
-) -> list[Measured]:
+    test: SplitLogits,
+    rows: list[MeasuredNumber],
+    foreign: dict[str, DataSplits],
+) -> list[MeasuredNumber]:
     """AUROC of telling the test rows from each set that is out of distribution, at T = 1 and at the fitted T.
 
-    The logits are kept, for `focalcal_lab.ood.roc_curve`.
+    The logits are kept, for `focalcal_lab.out_of_distribution.roc_curve`.
     """
     if not foreign:
         return []

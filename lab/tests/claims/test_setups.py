@@ -12,7 +12,7 @@ pytest.importorskip("yaml", reason="recipes are YAML; pip install focalcal-lab")
 
 from focalcal_lab.catalog import catalog
 from focalcal_lab.data import newsgroups
-from focalcal_lab.data.splits import Split, divide
+from focalcal_lab.data.splits import SplitSizes, divide
 from focalcal_lab.data.synthetic import one_dimensional
 from reproduction.result_files import recorded
 
@@ -67,7 +67,7 @@ def test_mmce_of_mukhoti2020():
 
 
 def test_splits_of_mukhoti2020():
-    train, val = divide(torch.arange(50_000) % 10, Split(), seed=0)
+    train, val = divide(torch.arange(50_000) % 10, SplitSizes(), seed=0)
     assert (len(train), len(val)) == (45_000, 5_000)
     documents = newsgroups.Documents(["x"] * 19_997, np.zeros(19_997, np.int64), None, ("a",), "made")
     parts, _ = newsgroups.split_documents(documents, seed=0)

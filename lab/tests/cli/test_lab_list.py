@@ -16,9 +16,9 @@ from focalcal.errors import InputError
 from focalcal_lab.catalog import catalog, read_recipes
 from focalcal_lab.cli.list import LabListResult, lab_list
 from focalcal_lab.cli.table import lab_table
-from focalcal_lab.published import numbers_of
-from focalcal_lab.results import Measured
-from focalcal_lab.tables import Table
+from focalcal_lab.published_numbers import numbers_of
+from focalcal_lab.published_table import PublishedTable
+from focalcal_lab.run_results import MeasuredNumber
 from lab.tests.test_tables import RECIPE, result, write
 
 app = typer.Typer()
@@ -130,8 +130,8 @@ def test_what_is_not_there_is_refused():
 def test_the_table_puts_measured_beside_published(tmp_path):
     write(
         tmp_path,
-        result(0, Measured("pre", "ece_ew", 0.015), Measured("post", "ece_ew", 0.01, temperature=1.1)),
-        result(1, Measured("pre", "ece_ew", 0.019), Measured("post", "ece_ew", 0.01, temperature=1.2)),
+        result(0, MeasuredNumber("pre", "ece_ew", 0.015), MeasuredNumber("post", "ece_ew", 0.01, temperature=1.1)),
+        result(1, MeasuredNumber("pre", "ece_ew", 0.019), MeasuredNumber("post", "ece_ew", 0.01, temperature=1.2)),
     )
     text = run("table", "mukhoti2020", "1", "--runs", str(tmp_path))
     rows = cells(text)
@@ -145,7 +145,7 @@ def test_the_table_puts_measured_beside_published(tmp_path):
         ["post", "ece_ew", "0.95 (1.10)", "1.00 ± 0.00 (1.15)", "+0.05", "2", ""],
     ]
     assert text.endswith(f"\n2 of 110 numbers measured, by 2 runs below {tmp_path}.\n")
-    document = answer(Table, "table", "mukhoti2020", "1", "--runs", str(tmp_path))
+    document = answer(PublishedTable, "table", "mukhoti2020", "1", "--runs", str(tmp_path))
     assert (document["command"], document["measured"], document["runs"], len(document["rows"])) == (
         "lab-table",
         2,
@@ -155,7 +155,7 @@ def test_the_table_puts_measured_beside_published(tmp_path):
 
 
 def test_runs_that_do_not_belong_together_are_shown_below_the_table(tmp_path):
-    row = Measured("pre", "ece_ew", 0.015)
+    row = MeasuredNumber("pre", "ece_ew", 0.015)
     write(tmp_path, result(0, row), result(1, row, epochs=3))
     text = run("table", "mukhoti2020", "1", "--runs", str(tmp_path))
     (line,) = [line for line in cells(text) if line[1:3] == ["flsd-53", "pre"] and line[5] != "not run"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from focalcal.errors import FileFormatError
-from focalcal_lab.data.batches import opened_members, read_batch, read_pickled
+from focalcal_lab.data.cifar_pickles import opened_members, read_batch, read_pickled
 from lab.tests.data.formats import pickle_of_python_2, write_tar
 
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal_lab.data import Data, load_data
+from focalcal_lab.data import DataSplits, load_data
 from focalcal_lab.data import cifar as cifar_module
-from focalcal_lab.data.arrays import decode_deltas, to_pixels
+from focalcal_lab.data.array_files import decode_deltas, to_pixels
+from focalcal_lab.data.augmentation import CropAndFlip
 from focalcal_lab.data.cifar import CIFAR10, NOISE_LEVELS
-from focalcal_lab.data.hub import encoded_split
-from focalcal_lab.data.images import CropAndFlip
-from focalcal_lab.data.splits import Split, divide
+from focalcal_lab.data.huggingface import encoded_split
+from focalcal_lab.data.splits import SplitSizes, divide
 from lab.tests.data.formats import (
     NAMES,
     Sample,
@@ -148,10 +148,10 @@ EXACT = [
 ]
 
 
-def _check_equal(data: Data, expected: Sample = DATA, seed: int = 5) -> None:
+def _check_equal(data: DataSplits, expected: Sample = DATA, seed: int = 5) -> None:
     """The splits hold the sample's images, split as the seed says."""
     labels = torch.from_numpy(expected.train_labels)
-    rows = (*divide(labels, Split(), seed=seed), torch.arange(len(expected.test_labels)))
+    rows = (*divide(labels, SplitSizes(), seed=seed), torch.arange(len(expected.test_labels)))
     images = torch.from_numpy(planes(expected.train_images))
     wholes = (
         (images, labels),
@@ -231,7 +231,7 @@ def test_an_error_of_the_hub_is_told_with_the_way_out(monkeypatch: pytest.Monkey
     def gated(*_: Any) -> None:
         raise datasets.exceptions.DatasetNotFoundError("is a gated dataset\nand more")
 
-    monkeypatch.setattr("focalcal_lab.data.hub._is_in_vain", lambda *_: False)
+    monkeypatch.setattr("focalcal_lab.data.huggingface._is_in_vain", lambda *_: False)
     monkeypatch.setattr(datasets, "load_dataset", gated)
     with pytest.raises(InputError, match=r"\(DatasetNotFoundError: is a gated dataset\)\. Without internet, give"):
         load_data("cifar10")

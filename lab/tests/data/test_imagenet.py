@@ -13,9 +13,8 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal_lab.data import Data, load_data
-from focalcal_lab.data.base import Rows
-from focalcal_lab.data.pictures import CenterView, Pictures, RandomView, random_box
+from focalcal_lab.data import DataSplits, TensorRows, load_data
+from focalcal_lab.data.image_files import CenterView, ImageDataset, RandomView, random_box
 from lab.tests.data.formats import hub_splits, sample
 
 WNIDS = ("n01443537", "n01629819", "n01641577")
@@ -60,7 +59,7 @@ def test_tiny_imagenet_keeps_a_tenth_of_each_class_and_tests_on_the_validation_f
     assert data.test.labels.tolist() == [0, 2, 1, 0, 2, 1]
     assert data.class_names == ("goldfish", *WNIDS[1:])
     assert dict(data.facts) == {"channels": 3, "size": 64}
-    assert isinstance(data.train, Rows)
+    assert isinstance(data.train, TensorRows)
     with Image.open(tmp_path / "tiny-imagenet-200/val/images/val_3.JPEG") as image:
         np.testing.assert_array_equal(data.test.inputs[3], np.asarray(image).transpose(2, 0, 1))
     grey = data.test.inputs[0]
@@ -73,7 +72,7 @@ def test_decoding_when_needed_gives_what_decoding_at_once_gives(tmp_path: Path) 
     folder = _tiny(tmp_path)
     once = load_data("tiny-imagenet", folder, num_classes=3, in_memory=True)
     lazy = load_data("tiny-imagenet", folder, num_classes=3, in_memory=False)
-    assert isinstance(lazy.train, Pictures)
+    assert isinstance(lazy.train, ImageDataset)
     for first, second in ((once.train, lazy.train), (once.val, lazy.val), (once.test, lazy.test)):
         for one, two in zip(_all(first), _all(second), strict=True):
             assert torch.equal(one, two)
@@ -87,8 +86,8 @@ def test_what_does_not_fit_in_memory_stays_in_files(tmp_path: Path, monkeypatch:
     pages = {"SC_PHYS_PAGES": 100, "SC_PAGE_SIZE": 4096}  # 400 kB: 27 images of 12 kB are too many, six are not
     monkeypatch.setattr("os.sysconf", lambda name: pages[name])
     data = load_data("tiny-imagenet", folder, num_classes=3)
-    assert isinstance(data.train, Pictures)
-    assert isinstance(data.test, Rows)
+    assert isinstance(data.train, ImageDataset)
+    assert isinstance(data.test, TensorRows)
 
 
 def test_a_damaged_jpeg_is_named(tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ def _imagenet(folder: Path, *, flat: bool = False) -> Path:
     return folder
 
 
-def _loaded(folder: Path, **options: Any) -> Data:
+def _loaded(folder: Path, **options: Any) -> DataSplits:
     return load_data("imagenet", folder, image_size=32, resize=40, **options)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from focalcal_lab.data.images import CropAndFlip, Standardize, crop_and_flip, standardize_like
+from focalcal_lab.data.augmentation import CropAndFlip, Standardize, crop_and_flip, standardize_like
 
 
 def slow_crop_and_flip(images: Tensor, tops: Tensor, lefts: Tensor, flipped: Tensor, padding: int) -> Tensor:

@@ -15,12 +15,12 @@ from focalcal.errors import FileFormatError, InputError
 from focalcal.metrics import ood_auroc
 from focalcal_lab.catalog import find_recipe
 from focalcal_lab.data import load_data
-from focalcal_lab.data.images import CropAndFlip
+from focalcal_lab.data.augmentation import CropAndFlip
 from focalcal_lab.data.mnist import read_idx
-from focalcal_lab.data.splits import Split, divide
-from focalcal_lab.folder import Settings
-from focalcal_lab.prepare import load_foreign, shortened
+from focalcal_lab.data.splits import SplitSizes, divide
 from focalcal_lab.run import begin, resume
+from focalcal_lab.run_folder import RunSettings
+from focalcal_lab.training_setup import load_foreign, shortened
 from lab.tests.data.formats import hub_splits, idx, mnist_files, sample, write_files
 from lab.tests.tiny import write_data
 from tests.conftest import SHARED
@@ -98,7 +98,7 @@ EXACT = [
 @pytest.mark.parametrize("write", EXACT)
 def test_every_format_gives_the_same_images_in_the_same_splits(write: Callable[[Path], Path], tmp_path: Path) -> None:
     data = load_data("mnist", write(tmp_path / "data"), seed=3)
-    train, val = divide(torch.from_numpy(DATA.train_labels), Split(), seed=3)
+    train, val = divide(torch.from_numpy(DATA.train_labels), SplitSizes(), seed=3)
     for part, rows in ((data.train, train), (data.val, val)):
         np.testing.assert_array_equal(part.inputs, DATA.train_images[rows.numpy(), None])
         np.testing.assert_array_equal(part.labels, DATA.train_labels[rows.numpy()])
@@ -125,7 +125,7 @@ def test_framed_images_have_their_pixels_in_the_middle_and_black_around(
     whole = np.pad(DATA.test_images, ((0, 0), (2, 2), (2, 2)))
     np.testing.assert_array_equal(data.test.inputs, np.stack([whole] * 3, axis=1))
     assert dict(data.facts) == CIFAR
-    train, _ = divide(torch.from_numpy(DATA.train_labels), Split(), seed=3)
+    train, _ = divide(torch.from_numpy(DATA.train_labels), SplitSizes(), seed=3)
     np.testing.assert_array_equal(data.train.inputs[:, 1, 2:-2, 2:-2], DATA.train_images[train.numpy()])
     np.testing.assert_array_equal(data.train.labels, DATA.train_labels[train.numpy()])
 
@@ -308,7 +308,7 @@ def test_a_cifar_network_is_asked_about_digits(tmp_path: Path) -> None:
     foreign = load_foreign(recipe, str(tmp_path / "data"), 0)
     assert dict(foreign["mnist"].facts) == CIFAR
     assert "made with seed 0" in foreign["cifar10-noise"].about
-    settings = Settings("ce", 0, recipe.digest("ce"), str(tmp_path / "data"), 1, None, {"accelerator": "cpu"})
+    settings = RunSettings("ce", 0, recipe.digest("ce"), str(tmp_path / "data"), 1, None, {"accelerator": "cpu"})
     place = begin(recipe, tmp_path / "run", settings)
     result = resume(place.path)
     known = np.load(place.file("predictions.npz"))

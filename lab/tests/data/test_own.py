@@ -11,11 +11,11 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal_lab.data import Data, load_data
-from focalcal_lab.data.base import Rows
-from focalcal_lab.data.images import CropAndFlip
-from focalcal_lab.data.own import Collated, split_three
-from focalcal_lab.data.pictures import Pictures
+from focalcal_lab.data import DataSplits, load_data
+from focalcal_lab.data.augmentation import CropAndFlip
+from focalcal_lab.data.dataset import TensorRows
+from focalcal_lab.data.image_files import ImageDataset
+from focalcal_lab.data.own_data import Collated, split_three
 
 CLASSES = ("cat", "dog", "eel")
 _FORMATS = itertools.cycle(["png", "jpg", "bmp", "gif", "webp", "tif"])
@@ -32,11 +32,11 @@ def _write(folder: Path, count: int, classes: tuple[str, ...] = CLASSES, mode: s
     return folder
 
 
-def _sizes(data: Data) -> tuple[int, int, int]:
+def _sizes(data: DataSplits) -> tuple[int, int, int]:
     return len(data.train), len(data.val), len(data.test)
 
 
-def _check_batches(data: Data) -> torch.Tensor:
+def _check_batches(data: DataSplits) -> torch.Tensor:
     """Every split gives whole batches that the data's own functions take; returns the prepared training batch."""
     for part in (data.train, data.val, data.test):
         inputs, labels = part.__getitems__(list(range(len(part))))
@@ -125,7 +125,7 @@ def test_numbered_classes_are_in_the_order_of_numbers(tmp_path: Path) -> None:
 def test_large_folders_stay_in_files(tmp_path: Path) -> None:
     folder = _write(tmp_path, 10)
     lazy, once = load_data("own", folder, in_memory=False), load_data("own", folder)
-    assert isinstance(lazy.train, Pictures)
+    assert isinstance(lazy.train, ImageDataset)
     assert torch.equal(lazy.val.__getitems__(range(3))[0], once.val.inputs)
     assert lazy.prepare == once.prepare
 
@@ -224,7 +224,7 @@ def test_npz_files_are_images_or_features_by_their_shape(
         data = load_data("own", folder)
         assert dict(data.facts) == facts
         assert _sizes(data) == (48, 6, 6)
-        assert isinstance(data.train, Rows)
+        assert isinstance(data.train, TensorRows)
         assert (data.augment is None) == ("features" in facts)
         values = _check_batches(data)
         assert values.dtype == torch.float32
@@ -426,7 +426,7 @@ def test_what_is_no_data_set_is_refused(path: str, said: str) -> None:
 
 
 def test_a_ready_batch_is_passed_through() -> None:
-    rows = Rows(torch.arange(12.0).view(6, 2), torch.arange(6))
+    rows = TensorRows(torch.arange(12.0).view(6, 2), torch.arange(6))
     wrapped = Collated(rows, torch.tensor([5, 3, 1]))
     inputs, labels = wrapped.__getitems__([0, 2])
     assert torch.equal(inputs, rows.inputs[[5, 1]])

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focalcal.errors import InputError
-from focalcal_lab.data.splits import Split, divide, first_rows, ranks_in_class, shuffled
+from focalcal_lab.data.splits import SplitSizes, divide, first_rows, ranks_in_class, shuffled
 
 
 def test_fifty_thousand_rows_become_the_papers_sizes_by_a_permutation_that_anyone_can_repeat() -> None:
-    train, val = divide(torch.arange(50_000) % 10, Split(), seed=7)
+    train, val = divide(torch.arange(50_000) % 10, SplitSizes(), seed=7)
     assert (len(train), len(val)) == (45_000, 5_000)
     order = np.random.default_rng(7).permutation(50_000)
     assert set(val.tolist()) == set(order[:5000].tolist())
@@ -23,8 +23,8 @@ def test_fifty_thousand_rows_become_the_papers_sizes_by_a_permutation_that_anyon
 
 def test_another_seed_gives_another_split_and_the_same_seed_the_same() -> None:
     labels = torch.arange(1000) % 10
-    assert torch.equal(divide(labels, Split(), seed=1)[1], divide(labels, Split(), seed=1)[1])
-    assert not torch.equal(divide(labels, Split(), seed=1)[1], divide(labels, Split(), seed=2)[1])
+    assert torch.equal(divide(labels, SplitSizes(), seed=1)[1], divide(labels, SplitSizes(), seed=1)[1])
+    assert not torch.equal(divide(labels, SplitSizes(), seed=1)[1], divide(labels, SplitSizes(), seed=2)[1])
 
 
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=6), st.floats(0.05, 0.5), st.integers(0, 5))
@@ -44,14 +44,14 @@ def test_every_beginning_of_a_stratified_order_has_the_classes_in_proportion(
 
 def test_equal_classes_are_split_exactly() -> None:
     labels = torch.arange(2000) % 20
-    train, val = divide(labels, Split(stratified=True), seed=0)
+    train, val = divide(labels, SplitSizes(stratified=True), seed=0)
     assert torch.equal(labels[val].bincount(), torch.full((20,), 10))
     assert torch.equal(labels[train].bincount(), torch.full((20,), 90))
 
 
 def test_fraction_keeps_a_share_of_each_class_and_then_splits_that() -> None:
     labels = torch.tensor([0] * 500 + [1] * 300 + [2] * 4)
-    train, val = divide(labels, Split(fraction=0.1, num_val=20), seed=3)
+    train, val = divide(labels, SplitSizes(fraction=0.1, num_val=20), seed=3)
     both = torch.cat([train, val])
     assert len(set(both.tolist())) == len(both)
     assert labels[both].bincount().tolist() == [50, 30, 1]  # a class never vanishes
@@ -60,12 +60,12 @@ def test_fraction_keeps_a_share_of_each_class_and_then_splits_that() -> None:
 
 def test_fewer_training_rows_leave_validation_as_it_is() -> None:
     labels = torch.arange(500) % 5
-    whole_train, whole_val = divide(labels, Split(), seed=0)
-    train, val = divide(labels, Split(num_train=30), seed=0)
+    whole_train, whole_val = divide(labels, SplitSizes(), seed=0)
+    train, val = divide(labels, SplitSizes(num_train=30), seed=0)
     assert torch.equal(val, whole_val)
     assert len(train) == 30
     assert set(train.tolist()) < set(whole_train.tolist())
-    assert len(divide(labels, Split(num_train=10_000), seed=0)[0]) == 450
+    assert len(divide(labels, SplitSizes(num_train=10_000), seed=0)[0]) == 450
 
 
 def test_ranks_agree_with_counting() -> None:
@@ -97,11 +97,11 @@ def test_first_rows_are_distinct_and_sorted() -> None:
 )
 def test_options_that_make_no_sense_are_named(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=f"^{said}: "):
-        Split.read(options)
+        SplitSizes.read(options)
 
 
 def test_validation_must_leave_something_to_train_on() -> None:
     with pytest.raises(InputError, match="num_val: must leave something to train on, of 10 rows; got 10"):
-        divide(torch.zeros(10), Split(num_val=10), seed=0)
+        divide(torch.zeros(10), SplitSizes(num_val=10), seed=0)
     with pytest.raises(InputError, match="num_val"):
-        divide(torch.zeros(4), Split(), seed=0)
+        divide(torch.zeros(4), SplitSizes(), seed=0)

@@ -9,8 +9,8 @@ from scipy.io import savemat
 
 from focalcal.errors import FileFormatError, InputError
 from focalcal_lab.data import load_data
-from focalcal_lab.data.images import CropAndFlip
-from focalcal_lab.data.splits import Split, divide
+from focalcal_lab.data.augmentation import CropAndFlip
+from focalcal_lab.data.splits import SplitSizes, divide
 from lab.tests.data.formats import hub_splits, planes, sample
 
 DATA = sample()
@@ -30,7 +30,7 @@ def _folder(folder: Path) -> Path:
 
 def test_mat_files_give_the_digits_with_ten_as_zero(tmp_path: Path) -> None:
     data = load_data("svhn", _folder(tmp_path), seed=4)
-    train, val = divide(torch.from_numpy(DATA.train_labels), Split(), seed=4)
+    train, val = divide(torch.from_numpy(DATA.train_labels), SplitSizes(), seed=4)
     for part, rows in ((data.train, train), (data.val, val)):
         np.testing.assert_array_equal(part.inputs, planes(DATA.train_images)[rows.numpy()])
         np.testing.assert_array_equal(part.labels, DATA.train_labels[rows.numpy()])

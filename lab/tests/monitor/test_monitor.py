@@ -22,9 +22,9 @@ import focalcal as fc
 from focalcal.errors import FileFormatError, InputError
 from focalcal.integrations.lightning import AdaFocalCallback, CalibratedClassifier
 from focalcal_lab.monitor import MonitorCallback, read_monitor
+from focalcal_lab.monitor.accumulators import LearnedEpochs, NormHistogram, PredictionTally, gradient_edges
 from focalcal_lab.monitor.callback import find_head
 from focalcal_lab.monitor.file import write_monitor
-from focalcal_lab.monitor.tallies import LearnedEpochs, Norms, Tally, gradient_edges
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -408,8 +408,8 @@ CHECKPOINTS = {
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
 def test_a_resumed_run_ends_with_the_same_file(moment, suffix, tmp_path, monkeypatch):
     # A small block, so that both whole blocks and waiting logits are in the checkpoint.
-    monkeypatch.setattr("focalcal_lab.monitor.tallies._BLOCK_LOGITS", 100)
-    monkeypatch.setattr("focalcal_lab.monitor.tallies._BLOCK_NORMS", 40)
+    monkeypatch.setattr("focalcal_lab.monitor.accumulators._BLOCK_LOGITS", 100)
+    monkeypatch.setattr("focalcal_lab.monitor.accumulators._BLOCK_NORMS", 40)
 
     def run(name, ckpt_path=None):
         monitor = MonitorCallback(tmp_path / f"{name}.{suffix}", test_loader=pairs(TEST), learned=(0, 1, 2))
@@ -625,7 +625,7 @@ def test_a_diverging_run_is_recorded_and_not_stopped(tmp_path):
 
 
 def test_dense_predictions_count_every_place():
-    tally = Tally(num_bins=5)
+    tally = PredictionTally(num_bins=5)
     logits, labels = torch.randn(3, CLASSES, 7), torch.randint(0, CLASSES, (3, 7))
     labels[0, :2] = -100
     tally.add(logits.bfloat16(), labels)
@@ -658,7 +658,7 @@ STARTS = (0, 1)
 
 
 def watched_parts():
-    return Tally(num_bins=6), Norms(), LearnedEpochs(STARTS)
+    return PredictionTally(num_bins=6), NormHistogram(), LearnedEpochs(STARTS)
 
 
 def feed(parts, rank, world, batches, epoch):

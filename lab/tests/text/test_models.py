@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from focalcal.errors import InputError
 from focalcal.losses.named import make_loss
 from focalcal_lab.data import load_data
+from focalcal_lab.data.sentiment_trees import Forest, parse_tree
 from focalcal_lab.data.tokens import MaskedTokens
-from focalcal_lab.data.trees import Forest, parse_tree
 from focalcal_lab.models import make_model
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from focalcal.errors import FileFormatError, InputError
 from focalcal_lab.data import tokens as t
-from focalcal_lab.data.vectors import SCALE, read_vectors, words_with_vectors
+from focalcal_lab.data.word_vectors import SCALE, read_vectors, words_with_vectors
 
 ROWS = st.lists(st.lists(st.integers(1, 99), max_size=7), min_size=1, max_size=6)
 

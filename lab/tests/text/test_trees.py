@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from focalcal.errors import FileFormatError, InputError
 from focalcal_lab.data import load_data, sst
-from focalcal_lab.data.trees import Forest, parse_tree, read_trees
+from focalcal_lab.data.sentiment_trees import Forest, parse_tree, read_trees
 
 # A tree as nested pairs: (label, word) or (label, left, right).
 TREES = st.recursive(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from focalcal.errors import InputError
-from focalcal_lab.translation.corpus import ADVERB_IN_FRONT, Language, Speaker, draw_pairs
+from focalcal_lab.translation.toy_language import ADVERB_IN_FRONT, Language, Speaker, draw_pairs
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import torch
 
 from focalcal.errors import FileFormatError, InputError, MissingExtraError
 from focalcal_lab.data import load_data
-from focalcal_lab.translation.batch import Pairs, TranslationInputs
-from focalcal_lab.translation.corpus import Language, draw_pairs
+from focalcal_lab.translation.sentence_pairs import Pairs, TranslationInputs
+from focalcal_lab.translation.toy_language import Language, draw_pairs
 from focalcal_lab.translation.vocabulary import BOS, EOS, PAD, BytePairs, Words
 
 

@@ -14,8 +14,8 @@ from focalcal.errors import InputError, MissingExtraError
 from focalcal_lab.data import load_data
 from focalcal_lab.models import make_model
 from focalcal_lab.recipe import Recipe
-from focalcal_lab.results import RunResult, read_result, write_result
-from focalcal_lab.translation.measure import (
+from focalcal_lab.run_results import RunResult, read_result, write_result
+from focalcal_lab.translation.measurement import (
     TemperedTokens,
     conclude_translation,
     corpus_bleu,

@@ -11,8 +11,8 @@ import torch
 
 from focalcal.errors import InputError
 from focalcal_lab.models import make_model
-from focalcal_lab.translation.batch import LONGER, Pairs
-from focalcal_lab.translation.search import beam_search
+from focalcal_lab.translation.beam_search import beam_search
+from focalcal_lab.translation.sentence_pairs import LONGER, Pairs
 from focalcal_lab.translation.vocabulary import BOS, EOS
 
 CLASSES = 7  # of which 3 are pad, bos and unknown, which a network may say as well
@@ -90,7 +90,7 @@ def slow_beam_search(network, inputs, *, beams, temperature, alpha):
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_a_wide_beam_finds_the_best_of_all_sentences(network, pairs, temperature, monkeypatch):
-    monkeypatch.setattr("focalcal_lab.translation.search.LONGER", 1)  # sentences of up to 2 to 4 tokens
+    monkeypatch.setattr("focalcal_lab.translation.beam_search.LONGER", 1)  # sentences of up to 2 to 4 tokens
     for row in (0, 1, 2):
         inputs, _ = pairs.batch([row])
         longest = len(pairs.sources[row]) + 1

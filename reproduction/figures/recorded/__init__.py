@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from focalcal_lab.data.base import Rows
+from focalcal_lab.data.dataset import TensorRows
 from focalcal_lab.problems.linear import Limit, LinearProblem, LinearRun
 from reproduction.result_files import Evidence, RunEvidence, read_evidence
 from reproduction.result_files import recorded as results
@@ -62,7 +62,7 @@ def linear() -> LinearProblem:
     fields = json.loads(_path(LINEAR).read_text(encoding="utf-8"))
     inputs, labels = torch.tensor(fields.pop("inputs"), dtype=torch.float64), torch.tensor(fields.pop("labels"))
     runs = tuple(_linear_run(run) for run in fields.pop("runs"))
-    return LinearProblem(**fields, runs=runs, test=Rows(inputs, labels))
+    return LinearProblem(**fields, runs=runs, test=TensorRows(inputs, labels))
 
 
 def _linear_run(fields: dict[str, Any]) -> LinearRun:

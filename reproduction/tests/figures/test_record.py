@@ -13,10 +13,10 @@ from focalcal.errors import InputError
 from focalcal.files import PredictionTable, read_predictions, write_predictions
 from focalcal.metrics import ood_auroc
 from focalcal_lab.catalog import find_recipe
-from focalcal_lab.folder import Settings
 from focalcal_lab.monitor import read_monitor
-from focalcal_lab.prepare import shortened
 from focalcal_lab.run import begin, resume
+from focalcal_lab.run_folder import RunSettings
+from focalcal_lab.training_setup import shortened
 from reproduction.figures.record import main, record_runs
 from reproduction.result_files import read_evidence, write_evidence
 
@@ -24,7 +24,7 @@ RECIPE = shortened(find_recipe("cpu/digits"), 2)
 
 
 def start(folder, method, recipe=RECIPE):
-    settings = Settings(method, 0, recipe.digest(method), None, 1, None, {"accelerator": "cpu", "devices": 1})
+    settings = RunSettings(method, 0, recipe.digest(method), None, 1, None, {"accelerator": "cpu", "devices": 1})
     return begin(recipe, folder, settings).path
 
 

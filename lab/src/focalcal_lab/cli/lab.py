@@ -21,9 +21,9 @@ from focalcal_lab.cli.table import lab_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from focalcal_lab.data import Data
+    from focalcal_lab.data import DataSplits
     from focalcal_lab.recipe import Recipe
-    from focalcal_lab.results import FinishedRun, RunResult, Runs
+    from focalcal_lab.run_results import FinishedRun, RunResult, RunsResult
 
 app = typer.Typer(
     help="Train with every loss on the papers' data and models, and compare with their tables.", no_args_is_help=True
@@ -93,9 +93,9 @@ def run(
 
     chosen = find_recipe(recipe)
     _require_lightning()
-    from focalcal_lab.folder import Settings
-    from focalcal_lab.prepare import prepare, shortened
     from focalcal_lab.run import begin, check_trainer
+    from focalcal_lab.run_folder import RunSettings
+    from focalcal_lab.training_setup import prepare, shortened
 
     if epochs is not None:
         chosen = shortened(chosen, epochs)
@@ -114,7 +114,7 @@ def run(
     trainer |= {name: value for name, value in (("precision", precision), ("logger", logger)) if value is not None}
     source = None if data is None else str(data.absolute())
     plans = [
-        Settings(name, number, chosen.digest(name), source, threads or _share(jobs), checkpoint_every, trainer)
+        RunSettings(name, number, chosen.digest(name), source, threads or _share(jobs), checkpoint_every, trainer)
         for name in methods
         for number in range(seed, seed + seeds)
     ]
@@ -167,16 +167,16 @@ def _methods(recipe: Recipe, wanted: list[str] | None) -> list[str]:
 
 
 def _dry_run(recipe: Recipe, methods: list[str], seed: int, data: Path | None, *, as_json: bool) -> None:
-    from focalcal_lab.prepare import load_for, load_foreign, make_network
-    from focalcal_lab.results import DryRun
     from focalcal_lab.run import dry_run
+    from focalcal_lab.run_results import DryRunResult
+    from focalcal_lab.training_setup import load_for, load_foreign, make_network
 
     folder = str(data) if data else None
     loaded = load_for(recipe, folder, seed)
     load_foreign(recipe, folder, seed)
     losses = {name: dry_run(recipe, name, seed=seed, data=loaded) for name in methods}
     parameters = sum(each.numel() for each in make_network(recipe, loaded).parameters())
-    found = DryRun(recipe.name, loaded.about or loaded.name, recipe.model.name, parameters, losses)
+    found = DryRunResult(recipe.name, loaded.about or loaded.name, recipe.model.name, parameters, losses)
     if as_json:
         print_json(asdict(found))
         return
@@ -192,11 +192,11 @@ def _share(jobs: int) -> int | None:
 
 
 def _carry_out(
-    folders: list[Path], page: Path | None, *, data: Data | None = None, jobs: int = 1, as_json: bool, quiet: bool
+    folders: list[Path], page: Path | None, *, data: DataSplits | None = None, jobs: int = 1, as_json: bool, quiet: bool
 ) -> None:
     """Take every run to its end, then say what was found; `data` are those of the first run."""
-    from focalcal_lab.results import FinishedRun, Runs
     from focalcal_lab.run import is_first, resume
+    from focalcal_lab.run_results import FinishedRun, RunsResult
 
     bar = sys.stderr.isatty() and not quiet
     if jobs > 1:
@@ -213,7 +213,7 @@ def _carry_out(
     if not is_first():
         return  # the first process speaks for all
     runs = [FinishedRun(str(folder), result) for folder, result in zip(folders, results, strict=True)]
-    found = Runs(runs, _write_report(runs, page) if page else None)
+    found = RunsResult(runs, _write_report(runs, page) if page else None)
     if as_json:
         print_json(asdict(found))
     elif quiet:
@@ -225,7 +225,7 @@ def _carry_out(
 
 def _side_by_side(folders: list[Path], jobs: int, quiet: bool) -> None:
     """Take runs to their ends in processes of their own, some at a time; the first failure stops what is not begun."""
-    from focalcal_lab.folder import RunFolder
+    from focalcal_lab.run_folder import RunFolder
 
     left = [folder for folder in folders if not RunFolder(folder).finished]
     with ThreadPoolExecutor(jobs) as pool:
@@ -263,14 +263,14 @@ def _say(line: str) -> None:
 
 def _write_report(runs: list[FinishedRun], page: Path) -> str:
     """The first seed of every method, side by side."""
-    from focalcal_lab.reports import write_runs_report
+    from focalcal_lab.run_report import write_runs_report
 
     first = {run.result.method: Path(run.folder) for run in reversed(runs)}
     write_runs_report(dict(reversed(first.items())), page)
     return str(page)
 
 
-def _print(found: Runs) -> None:
+def _print(found: RunsResult) -> None:
     console = standard_output()
     results = [run.result for run in found.runs]
     console.print(_table(results))

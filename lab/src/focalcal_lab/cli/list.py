@@ -13,7 +13,7 @@ from focalcal.cli.console import JsonOption, make_table, print_json, standard_ou
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from focalcal_lab.published import PublishedNumber
+    from focalcal_lab.published_numbers import PublishedNumber
     from focalcal_lab.recipe import Recipe
 
 
@@ -157,7 +157,7 @@ def _group(name: str) -> str:
 
 def _listed(recipe: Recipe, *, in_full: bool) -> ListedRecipe:
     from focalcal_lab.catalog import recipe_yaml
-    from focalcal_lab.published import numbers_of
+    from focalcal_lab.published_numbers import numbers_of
 
     numbers = numbers_of(recipe)
     phases = ["pre", *(wish.phase for wish in recipe.measurement.calibrators)]

@@ -9,15 +9,15 @@ def result_types() -> dict[str, type]:
     """The results of the lab's commands by the commands' names."""
     from focalcal_lab.cli.claims import ClaimsResult
     from focalcal_lab.cli.list import LabListResult
-    from focalcal_lab.results import DryRun, Runs
-    from focalcal_lab.tables import Table
+    from focalcal_lab.published_table import PublishedTable
+    from focalcal_lab.run_results import DryRunResult, RunsResult
 
     return {
         "claims": ClaimsResult,
         "lab-list": LabListResult,
-        "lab-run": Runs,
-        "lab-dry-run": DryRun,
-        "lab-table": Table,
+        "lab-run": RunsResult,
+        "lab-dry-run": DryRunResult,
+        "lab-table": PublishedTable,
     }
 
 

@@ -12,7 +12,7 @@ from focalcal.cli.console import JsonOption, make_table, print_json, standard_ou
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from focalcal_lab.tables import Table, TableRow
+    from focalcal_lab.published_table import PublishedTable, PublishedTableRow
 
 
 def lab_table(
@@ -34,7 +34,7 @@ def lab_table(
       focalcal lab table ghosh2022 7 --runs /data/runs
       focalcal lab table mukhoti2020 1 --variant mean --json
     """
-    from focalcal_lab.tables import published_table
+    from focalcal_lab.published_table import published_table
 
     found = published_table(paper, table, runs, variant=variant)
     if as_json:
@@ -43,7 +43,7 @@ def lab_table(
         _print(found)
 
 
-def _answer(found: Table) -> str:
+def _answer(found: PublishedTable) -> str:
     """How much has been measured, and what to do where nothing has."""
     apart = sum(row.status == "not averaged" for row in found.rows)
     runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"
@@ -55,7 +55,7 @@ def _answer(found: Table) -> str:
     return answer
 
 
-def _print(found: Table) -> None:
+def _print(found: PublishedTable) -> None:
     out = standard_output()
     headings = ("recipe", "method", "phase", "measure", "published", "measured", "difference", "seeds", "note")
     title = f"{found.paper}, Table {found.table}" + (f", recipes +{found.variant}" if found.variant else "")
@@ -81,13 +81,13 @@ def _print(found: Table) -> None:
     out.print(_answer(found))
 
 
-def _notes(row: TableRow) -> list[str]:
+def _notes(row: PublishedTableRow) -> list[str]:
     """What a reader of the cell should know: of the runs, and of a printed number that is in doubt."""
     doubts = [part for part in row.published_note.split("; ") if part.startswith(("check:", "ocr:"))]
     return ([row.note] if row.note else []) + [f"The printed number: {doubt}." for doubt in doubts]
 
 
-def _numbers(row: TableRow) -> tuple[str | Text, ...]:
+def _numbers(row: PublishedTableRow) -> tuple[str | Text, ...]:
     """Published, measured, difference and seeds; temperatures in brackets, the spread after a plus-minus sign."""
     from rich.text import Text
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from focalcal.errors import InputError
-from focalcal_lab.data.base import Batch, Batched, Data, Load, Rows
+from focalcal_lab.data.dataset import Batch, Batched, DataSplits, LoadData, TensorRows
 
-__all__ = ["DATA", "Batch", "Batched", "Data", "Load", "Rows", "load_data"]
+__all__ = ["DATA", "Batch", "Batched", "DataSplits", "LoadData", "TensorRows", "load_data"]
 
 DATA: dict[str, str] = {
     "digits": "focalcal_lab.data.synthetic:digits",
@@ -28,14 +28,14 @@ DATA: dict[str, str] = {
     "20newsgroups": "focalcal_lab.data.newsgroups:newsgroups",
     "20newsgroups-bert": "focalcal_lab.data.newsgroups:newsgroups_for_bert",
     "sst-binary": "focalcal_lab.data.sst:sst_binary",
-    "toy-translation": "focalcal_lab.translation.data:toy_translation",
-    "wmt14-en-de": "focalcal_lab.translation.data:wmt14_en_de",
-    "own": "focalcal_lab.data.own:own",
+    "toy-translation": "focalcal_lab.translation.corpora:toy_translation",
+    "wmt14-en-de": "focalcal_lab.translation.corpora:wmt14_en_de",
+    "own": "focalcal_lab.data.own_data:own",
 }
-"""Where each data set is loaded, imported when it is asked for: "module:function", a `focalcal_lab.data.base.Load`."""
+"""Where each data set is loaded: "module:function", a `LoadData` that is imported when it is asked for."""
 
 
-def load_data(name: str, folder: str | Path | None = None, *, seed: int = 0, **options: Any) -> Data:
+def load_data(name: str, folder: str | Path | None = None, *, seed: int = 0, **options: Any) -> DataSplits:
     """A data set by its name, split by the papers' sizes with a seed.
 
     >>> data = load_data("digits")
@@ -45,7 +45,7 @@ def load_data(name: str, folder: str | Path | None = None, *, seed: int = 0, **o
     if name not in DATA:
         raise InputError(f"data: must be one of {', '.join(DATA)}; got {name!r}.")
     module, function = DATA[name].split(":")
-    load: Load = getattr(import_module(module), function)
+    load: LoadData = getattr(import_module(module), function)
     known = inspect.signature(load).parameters
     for option in options:
         if option not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):

@@ -11,14 +11,14 @@ import torch
 
 from focalcal.core.checks import require
 from focalcal.errors import InputError
-from focalcal_lab.data.arrays import read_npy, to_bytes, to_labels
-from focalcal_lab.data.base import Data, Rows
-from focalcal_lab.data.batches import opened_members, read_batch
-from focalcal_lab.data.images import CropAndFlip
-from focalcal_lab.data.pictures import Pictures
-from focalcal_lab.data.sources import (
-    Facts,
-    Found,
+from focalcal_lab.data.array_files import read_npy, to_bytes, to_labels
+from focalcal_lab.data.augmentation import CropAndFlip
+from focalcal_lab.data.cifar_pickles import opened_members, read_batch
+from focalcal_lab.data.dataset import DataSplits, TensorRows
+from focalcal_lab.data.image_files import ImageDataset
+from focalcal_lab.data.image_sets import (
+    FoundImages,
+    ImageSetFacts,
     find_images,
     find_public,
     home,
@@ -26,10 +26,10 @@ from focalcal_lab.data.sources import (
     only_test_data,
     split_data,
 )
-from focalcal_lab.data.splits import Split
+from focalcal_lab.data.splits import SplitSizes
 
 # The statistics that the released code of mukhoti2020 normalises with.
-CIFAR10 = Facts(
+CIFAR10 = ImageSetFacts(
     title="CIFAR-10",
     folders=("cifar10", "cifar-10", "CIFAR-10"),
     npz=("cifar10.npz", "cifar-10.npz"),
@@ -41,7 +41,7 @@ CIFAR10 = Facts(
     class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     local="cifar-10-batches-py or cifar-10-python.tar.gz",
 )
-CIFAR100 = Facts(
+CIFAR100 = ImageSetFacts(
     title="CIFAR-100",
     folders=("cifar100", "cifar-100", "CIFAR-100"),
     npz=("cifar100.npz", "cifar-100.npz", "cifar100_test.npz"),
@@ -78,25 +78,25 @@ def cifar10(
     only_test: bool = False,
     in_memory: bool | None = None,
     **options: Any,
-) -> Data:
+) -> DataSplits:
     """CIFAR-10: 45,000/5,000/10,000 images of 3 x 32 x 32, split by `seed` [mukhoti2020, App. D; ghosh2022, App. D.1].
 
     `folder` may have the python batches or their archive, an .npz, Parquet files, a saved `datasets` folder or folders
     of images; without it the set comes from Hugging Face. Further options are those of
-    `focalcal_lab.data.splits.Split`. With fewer training images than 50,000, a tenth of them is validation.
+    `focalcal_lab.data.splits.SplitSizes`. With fewer training images than 50,000, a tenth of them is validation.
     """
-    return _cifar("cifar10", CIFAR10, folder, seed, augment, only_test, in_memory, Split.read(options))
+    return _cifar("cifar10", CIFAR10, folder, seed, augment, only_test, in_memory, SplitSizes.read(options))
 
 
 def cifar10_s(
     folder: Path | None, *, seed: int, augment: bool = True, in_memory: bool | None = None, **options: Any
-) -> Data:
+) -> DataSplits:
     """CIFAR10-s: CIFAR-10 with 10 % of the training images of each class [charoenphakdee2021, Sec. 6.2].
 
     The paper says no more, so which images they are is ours: 500 of each class, drawn by `seed`, of which a tenth is
     validation unless `num_val` says otherwise.
     """
-    split = Split.read(options, fraction=0.1)
+    split = SplitSizes.read(options, fraction=0.1)
     return _cifar("cifar10-s", CIFAR10, folder, seed, augment, False, in_memory, split)
 
 
@@ -108,9 +108,9 @@ def cifar100(
     only_test: bool = False,
     in_memory: bool | None = None,
     **options: Any,
-) -> Data:
+) -> DataSplits:
     """CIFAR-100 with its fine labels, as `cifar10`."""
-    return _cifar("cifar100", CIFAR100, folder, seed, augment, only_test, in_memory, Split.read(options))
+    return _cifar("cifar100", CIFAR100, folder, seed, augment, only_test, in_memory, SplitSizes.read(options))
 
 
 def cifar10_c(
@@ -121,7 +121,7 @@ def cifar10_c(
     level: int = 5,
     generate: bool = False,
     num_test: int | None = None,
-) -> Data:
+) -> DataSplits:
     """CIFAR-10-C at one corruption and level, as out-of-distribution inputs: all three splits are the same rows.
 
     Level 5 of Gaussian noise is what Table 8 of ghosh2022 uses. `folder` has the published .npy files; with `generate`
@@ -131,19 +131,19 @@ def cifar10_c(
     require(whole, "level", "must be a whole number from 1 to 5", repr(level))
     found = _generated(folder, corruption, level, seed) if generate else _published(folder, corruption, level)
     facts = dataclasses.replace(CIFAR10, title=f"CIFAR-10-C, {corruption} at level {level},")
-    return only_test_data("cifar10-c", found, facts, Split(num_test=num_test), seed=seed, memory=True)
+    return only_test_data("cifar10-c", found, facts, SplitSizes(num_test=num_test), seed=seed, memory=True)
 
 
 def _cifar(
     name: str,
-    facts: Facts,
+    facts: ImageSetFacts,
     folder: Path | None,
     seed: int,
     augment: bool,
     only_test: bool,
     in_memory: bool | None,
-    split: Split,
-) -> Data:
+    split: SplitSizes,
+) -> DataSplits:
     found = _find(folder, facts)
     if only_test:
         return only_test_data(name, found, facts, split, seed=seed, memory=in_memory)
@@ -151,7 +151,7 @@ def _cifar(
     return split_data(name, found, facts, split, seed=seed, augment=change, memory=in_memory)
 
 
-def _find(folder: Path | None, facts: Facts) -> Found:
+def _find(folder: Path | None, facts: ImageSetFacts) -> FoundImages:
     if folder is None:
         return find_public(facts)
     folder = home(folder, facts.folders)
@@ -161,7 +161,7 @@ def _find(folder: Path | None, facts: Facts) -> Found:
     return found
 
 
-def _from_batches(folder: Path, facts: Facts) -> Found | None:
+def _from_batches(folder: Path, facts: ImageSetFacts) -> FoundImages | None:
     train_names, test_names, labels = _BATCHES[facts.title]
     inside = [folder / name for name in _PLACES[facts.title]]
     alone = folder.is_file() and folder.name.endswith((".tar.gz", ".tgz", ".tar"))
@@ -170,11 +170,11 @@ def _from_batches(folder: Path, facts: Facts) -> Found | None:
         if (place.is_dir() and (place / train_names[0]).is_file()) or (place.is_file() and (alone or place in inside)):
             with opened_members(place) as read:
                 parts = [_batches(read, names, labels, place, facts.num_classes) for names in (train_names, test_names)]
-            return Found(parts[0], parts[1], place.name, facts.class_names)
+            return FoundImages(parts[0], parts[1], place.name, facts.class_names)
     return None
 
 
-def _batches(read: Any, names: tuple[str, ...], labels: str, place: Path, num_classes: int) -> Rows:
+def _batches(read: Any, names: tuple[str, ...], labels: str, place: Path, num_classes: int) -> TensorRows:
     batches = []
     for name in names:
         content = read(name)
@@ -183,10 +183,10 @@ def _batches(read: Any, names: tuple[str, ...], labels: str, place: Path, num_cl
         batches.append(read_batch(content, f"{place / name}", labels))
     images, numbers = (np.concatenate(each) for each in zip(*batches, strict=True))
     classes = to_labels(numbers, f"{place}: {labels}", len(images), num_classes)
-    return Rows(torch.from_numpy(images), classes)
+    return TensorRows(torch.from_numpy(images), classes)
 
 
-def _published(folder: Path | None, corruption: str, level: int) -> Found:
+def _published(folder: Path | None, corruption: str, level: int) -> FoundImages:
     places = [] if folder is None else [folder, folder / "CIFAR-10-C", folder / "cifar10-c", folder / "cifar-10-c"]
     place = next((each for each in places if (each / "labels.npy").is_file()), None)
     if place is None:
@@ -203,10 +203,10 @@ def _published(folder: Path | None, corruption: str, level: int) -> Found:
     rows = slice((level - 1) * per_level, level * per_level)
     images = to_bytes(read_npy(file, rows), str(file), 3, CIFAR10.size)
     numbers = to_labels(labels[rows], f"{place / 'labels.npy'}", len(images), CIFAR10.num_classes)
-    return Found(None, Rows(images, numbers), f"{file.name}", CIFAR10.class_names)
+    return FoundImages(None, TensorRows(images, numbers), f"{file.name}", CIFAR10.class_names)
 
 
-def _generated(folder: Path | None, corruption: str, level: int, seed: int) -> Found:
+def _generated(folder: Path | None, corruption: str, level: int, seed: int) -> FoundImages:
     fix = "Give the published .npy files for the others."
     require(
         corruption == "gaussian_noise", "corruption", "must be gaussian_noise to generate it", repr(corruption), fix
@@ -214,10 +214,10 @@ def _generated(folder: Path | None, corruption: str, level: int, seed: int) -> F
     found = _find(folder, CIFAR10)
     if found.test is None:
         raise InputError(f"cifar10-c: needs CIFAR-10's test images; {found.origin} has none.")
-    test = found.test.rows() if isinstance(found.test, Pictures) else found.test
+    test = found.test.rows() if isinstance(found.test, ImageDataset) else found.test
     images = add_noise(test.inputs.numpy(), NOISE_LEVELS[level - 1], np.random.default_rng([seed, level]))
     origin = f"{found.origin} with noise of standard deviation {NOISE_LEVELS[level - 1]} made with seed {seed}"
-    return Found(None, Rows(torch.from_numpy(images), test.labels), origin, found.class_names)
+    return FoundImages(None, TensorRows(torch.from_numpy(images), test.labels), origin, found.class_names)
 
 
 def add_noise(images: np.ndarray[Any, Any], std: float, generator: np.random.Generator) -> np.ndarray[Any, Any]:

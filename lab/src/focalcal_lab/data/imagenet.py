@@ -14,24 +14,33 @@ from torch import Tensor
 
 from focalcal.core.checks import require
 from focalcal.errors import FileFormatError, InputError
-from focalcal_lab.data.arrays import to_labels
-from focalcal_lab.data.base import Data
-from focalcal_lab.data.hub import encoded_split, is_saved, load_public, load_saved
-from focalcal_lab.data.images import CropAndFlip, Standardize
-from focalcal_lab.data.pictures import (
+from focalcal_lab.data.array_files import to_labels
+from focalcal_lab.data.augmentation import CropAndFlip, Standardize
+from focalcal_lab.data.dataset import DataSplits
+from focalcal_lab.data.huggingface import encoded_split, is_saved, load_public, load_saved
+from focalcal_lab.data.image_files import (
     CenterView,
-    Paths,
-    Pictures,
+    ImageDataset,
+    ImagePaths,
     RandomView,
     class_folders,
     images_in,
     pictures_in,
     shown,
 )
-from focalcal_lab.data.sources import Facts, Found, find_images, find_public, home, nothing_found, sizes, split_data
-from focalcal_lab.data.splits import Split, first_rows, shuffled
+from focalcal_lab.data.image_sets import (
+    FoundImages,
+    ImageSetFacts,
+    find_images,
+    find_public,
+    home,
+    nothing_found,
+    sizes,
+    split_data,
+)
+from focalcal_lab.data.splits import SplitSizes, first_rows, shuffled
 
-TINY_IMAGENET = Facts(
+TINY_IMAGENET = ImageSetFacts(
     title="Tiny-ImageNet",
     folders=("tiny-imagenet-200", "tiny-imagenet", "tiny_imagenet"),
     npz=("tiny-imagenet.npz", "tiny_imagenet.npz"),
@@ -56,26 +65,26 @@ def tiny_imagenet(
     in_memory: bool | None = None,
     num_classes: int = TINY_IMAGENET.num_classes,
     **options: Any,
-) -> Data:
+) -> DataSplits:
     """Tiny-ImageNet: 90,000/10,000/10,000 images of 3 x 64 x 64 in 200 classes [mukhoti2020, App. D; ghosh2022, D.2].
 
     Of the 500 training images of each class 50 are validation, drawn by `seed`; the published validation images are
     the test set. They are decoded once and kept as bytes (1.4 GB) when that fits in memory, else whenever they are
-    needed; `in_memory` decides otherwise. Further options are those of `focalcal_lab.data.splits.Split`.
+    needed; `in_memory` decides otherwise. Further options are those of `focalcal_lab.data.splits.SplitSizes`.
     """
     facts = _with_classes(TINY_IMAGENET, num_classes)
-    split = Split.read(options, stratified=True)
+    split = SplitSizes.read(options, stratified=True)
     found = find_public(facts) if folder is None else _find_tiny(folder, facts)
     change = CropAndFlip() if augment else None
     return split_data("tiny-imagenet", found, facts, split, seed=seed, augment=change, memory=in_memory)
 
 
-def _with_classes(facts: Facts, num_classes: int) -> Facts:
+def _with_classes(facts: ImageSetFacts, num_classes: int) -> ImageSetFacts:
     require(isinstance(num_classes, int) and num_classes >= 2, "num_classes", "must be at least 2", num_classes)
     return dataclasses.replace(facts, num_classes=num_classes)
 
 
-def _find_tiny(folder: Path, facts: Facts) -> Found:
+def _find_tiny(folder: Path, facts: ImageSetFacts) -> FoundImages:
     folder = home(folder, facts.folders)
     if (folder / "val" / "val_annotations.txt").is_file() and (folder / "train").is_dir():
         return _from_tiny(folder, facts)
@@ -85,14 +94,14 @@ def _find_tiny(folder: Path, facts: Facts) -> Found:
     return found
 
 
-def _from_tiny(place: Path, facts: Facts) -> Found:
+def _from_tiny(place: Path, facts: ImageSetFacts) -> FoundImages:
     view = CenterView(facts.size, facts.size)
     classes = class_folders(place / "train")
     right = len(classes) == facts.num_classes
     require(right, str(place / "train"), f"must have {facts.num_classes} class folders", len(classes))
     train = pictures_in(place / "train", classes, view)
     test = labelled_pictures(place / "val", place / "val" / "val_annotations.txt", classes, view)
-    return Found(train, test, place.name, word_names(place / "words.txt", classes))
+    return FoundImages(train, test, place.name, word_names(place / "words.txt", classes))
 
 
 def word_names(path: Path, classes: Sequence[str]) -> tuple[str, ...]:
@@ -117,14 +126,14 @@ def imagenet(
     num_train: int | None = None,
     num_val: int | None = None,
     num_test: int | None = None,
-) -> Data:
+) -> DataSplits:
     """ImageNet: 1,281,167 training images; the 50,000 validation images are split into 25,000/25,000 [ghosh2022, D.2].
 
     Images are decoded when they are needed: in training a random part of them, scaled to `image_size` and mirrored
     half of the time; at test the middle `image_size` after the shorter side was scaled to `resize`. `folder` has
     train/<class>/ and val/, which has class folders too or a file of labels. `num_val` and `num_test` keep fewer.
     """
-    split = Split(num_val=num_val, num_train=num_train, num_test=num_test)
+    split = SplitSizes(num_val=num_val, num_train=num_train, num_test=num_test)
     require(1 <= image_size <= resize, "image_size", f"must lie in 1..resize={resize}", image_size)
     center = CenterView(image_size, resize)
     train, held_out, names, origin = _imagenet_parts(folder, center)
@@ -133,7 +142,7 @@ def imagenet(
         train.view = RandomView(image_size, seed)
     val, test = (held_out.take(rows) for rows in halves(held_out.labels, split, seed=seed))
     how = f"the published validation images split with seed {seed}"
-    return Data(
+    return DataSplits(
         name="imagenet",
         train=train,
         val=val,
@@ -146,10 +155,10 @@ def imagenet(
     )
 
 
-def halves(labels: Tensor, split: Split, *, seed: int) -> tuple[Tensor, Tensor]:
+def halves(labels: Tensor, split: SplitSizes, *, seed: int) -> tuple[Tensor, Tensor]:
     """The validation and the test half of held-out rows, or fewer of each if `split` says so.
 
-    >>> val, test = halves(torch.zeros(10), Split(num_test=3), seed=0)
+    >>> val, test = halves(torch.zeros(10), SplitSizes(num_test=3), seed=0)
     >>> len(val), len(test), set(val.tolist()) & set(test.tolist())
     (5, 3, set())
     """
@@ -161,7 +170,7 @@ def halves(labels: Tensor, split: Split, *, seed: int) -> tuple[Tensor, Tensor]:
     return val, test
 
 
-def _imagenet_parts(folder: Path | None, view: CenterView) -> tuple[Pictures, Pictures, tuple[str, ...], str]:
+def _imagenet_parts(folder: Path | None, view: CenterView) -> tuple[ImageDataset, ImageDataset, tuple[str, ...], str]:
     instead = "train/<class>/*.JPEG and val/<class>/*.JPEG, or val/*.JPEG with LOC_val_solution.csv"
     if folder is None:
         return _imagenet_splits(load_public(IMAGENET_HUB, instead=instead), f"Hugging Face {IMAGENET_HUB}", view)
@@ -185,7 +194,7 @@ def _imagenet_parts(folder: Path | None, view: CenterView) -> tuple[Pictures, Pi
 
 def _imagenet_splits(
     splits: Mapping[str, Any], origin: str, view: CenterView
-) -> tuple[Pictures, Pictures, tuple[str, ...], str]:
+) -> tuple[ImageDataset, ImageDataset, tuple[str, ...], str]:
     parts = []
     names: tuple[str, ...] = ()
     for name in ("train", "validation"):
@@ -194,7 +203,7 @@ def _imagenet_splits(
         encoded, numbers, names = encoded_split(splits[name], ("label", "labels"), f"{origin}, {name}")
         if not names:
             raise FileFormatError(f"{origin}, {name}: its labels must have names (a ClassLabel).")
-        parts.append(Pictures(encoded, to_labels(numbers, f"{origin}, {name}", len(encoded), len(names)), view))
+        parts.append(ImageDataset(encoded, to_labels(numbers, f"{origin}, {name}", len(encoded), len(names)), view))
     return parts[0], parts[1], names, origin
 
 
@@ -210,7 +219,7 @@ def _label_file(place: Path, folder: Path) -> Path:
     )
 
 
-def labelled_pictures(folder: Path, labels: Path, classes: Sequence[str], view: CenterView) -> Pictures:
+def labelled_pictures(folder: Path, labels: Path, classes: Sequence[str], view: CenterView) -> ImageDataset:
     """The images in a folder, with classes from a file of lines "name class ..." or "name,class ...".
 
     A class is one of `classes` or its number from 0; a name may leave out its ending. Every image needs a line.
@@ -225,7 +234,7 @@ def labelled_pictures(folder: Path, labels: Path, classes: Sequence[str], view: 
         if number is None:
             raise FileFormatError(f"{labels}: has no line for {path.name}.")
         numbers.append(number)
-    return Pictures(Paths(paths), torch.tensor(numbers), view)
+    return ImageDataset(ImagePaths(paths), torch.tensor(numbers), view)
 
 
 def _read_labels(path: Path, classes: Sequence[str]) -> dict[str, int]:

@@ -14,13 +14,13 @@ from torch.nn.functional import pad
 
 from focalcal.core.checks import require
 from focalcal.errors import FileFormatError
-from focalcal_lab.data.arrays import Array, read_npz, to_bytes, to_labels
-from focalcal_lab.data.base import Data, Rows
-from focalcal_lab.data.images import CropAndFlip
-from focalcal_lab.data.pictures import Pictures
-from focalcal_lab.data.sources import (
-    Facts,
-    Found,
+from focalcal_lab.data.array_files import Array, read_npz, to_bytes, to_labels
+from focalcal_lab.data.augmentation import CropAndFlip
+from focalcal_lab.data.dataset import DataSplits, TensorRows
+from focalcal_lab.data.image_files import ImageDataset
+from focalcal_lab.data.image_sets import (
+    FoundImages,
+    ImageSetFacts,
     find_images,
     find_public,
     home,
@@ -28,9 +28,9 @@ from focalcal_lab.data.sources import (
     only_test_data,
     split_data,
 )
-from focalcal_lab.data.splits import Split
+from focalcal_lab.data.splits import SplitSizes
 
-MNIST = Facts(
+MNIST = ImageSetFacts(
     title="MNIST",
     folders=("mnist", "MNIST"),
     npz=("mnist.npz",),
@@ -60,12 +60,12 @@ def mnist(
     only_test: bool = False,
     in_memory: bool | None = None,
     **options: Any,
-) -> Data:
+) -> DataSplits:
     """MNIST: 60,000 training images, of which a tenth is validation, and 10,000 test images of 1 x 28 x 28.
 
     With `channels: 3, size: 32` they are framed in black and given three equal channels, for networks that learnt
     CIFAR-10. `augment` crops at random and never mirrors. `folder` may have the idx files, packed or not, or what
-    `cifar10` reads; further options are those of `focalcal_lab.data.splits.Split`.
+    `cifar10` reads; further options are those of `focalcal_lab.data.splits.SplitSizes`.
     """
     require(isinstance(channels, int) and channels in (1, 3), "channels", "must be 1 or 3", repr(channels))
     require(isinstance(size, int) and 28 <= size <= 256, "size", "must be a whole number from 28 to 256", repr(size))
@@ -74,23 +74,23 @@ def mnist(
         train, test = (None if part is None else _framed(part, channels, size) for part in (found.train, found.test))
         found = replace(found, train=train, test=test)
     facts = replace(MNIST, size=size, mean=MNIST.mean * channels, std=MNIST.std * channels)
-    split = Split.read(options)
+    split = SplitSizes.read(options)
     if only_test:
         return only_test_data("mnist", found, facts, split, seed=seed, memory=in_memory)
     change = CropAndFlip(flip=False) if augment else None
     return split_data("mnist", found, facts, split, seed=seed, augment=change, memory=in_memory)
 
 
-def _framed(part: Rows | Pictures, channels: int, size: int) -> Rows:
+def _framed(part: TensorRows | ImageDataset, channels: int, size: int) -> TensorRows:
     """Images in the middle of a black square."""
-    rows = part.rows() if isinstance(part, Pictures) else part
+    rows = part.rows() if isinstance(part, ImageDataset) else part
     before = (size - 28) // 2
     after = size - 28 - before
     wide: Tensor = pad(rows.inputs, (before, after, before, after)).expand(-1, channels, -1, -1)
-    return Rows(wide.contiguous(), rows.labels)
+    return TensorRows(wide.contiguous(), rows.labels)
 
 
-def _find(folder: Path | None) -> Found:
+def _find(folder: Path | None) -> FoundImages:
     if folder is None:
         return find_public(MNIST)
     folder = home(folder, MNIST.folders)
@@ -103,8 +103,8 @@ def _find(folder: Path | None) -> Found:
     return found
 
 
-def _from_idx(folder: Path) -> Found | None:
-    parts: dict[str, Rows] = {}
+def _from_idx(folder: Path) -> FoundImages | None:
+    parts: dict[str, TensorRows] = {}
     origin = ""
     for split, beginning in _SPLITS.items():
         images, labels = (_idx_file(folder, f"{beginning}-{rest}") for rest in ("images-idx3", "labels-idx1"))
@@ -112,8 +112,8 @@ def _from_idx(folder: Path) -> Found | None:
             continue
         pixels = to_bytes(read_idx(images, 3), str(images), 1, MNIST.size)
         numbers = to_labels(read_idx(labels, 1), str(labels), len(pixels), MNIST.num_classes)
-        parts[split], origin = Rows(pixels, numbers), images.name
-    return Found(parts.get("train"), parts.get("test"), origin, MNIST.class_names) if parts else None
+        parts[split], origin = TensorRows(pixels, numbers), images.name
+    return FoundImages(parts.get("train"), parts.get("test"), origin, MNIST.class_names) if parts else None
 
 
 def _idx_file(folder: Path, name: str) -> Path | None:
@@ -142,7 +142,7 @@ def read_idx(path: Path, dimensions: int) -> Array:
     return values
 
 
-def _from_test_alone(path: Path) -> Found | None:
+def _from_test_alone(path: Path) -> FoundImages | None:
     if not path.is_file():
         return None
     arrays = read_npz(path, ("images", "labels"))
@@ -150,4 +150,4 @@ def _from_test_alone(path: Path) -> Found | None:
         raise FileFormatError(f"{path}: must have the arrays images and labels.")
     pixels = to_bytes(arrays["images"], f"{path}: images", 1, MNIST.size)
     numbers = to_labels(arrays["labels"], f"{path}: labels", len(pixels), MNIST.num_classes)
-    return Found(None, Rows(pixels, numbers), path.name, MNIST.class_names)
+    return FoundImages(None, TensorRows(pixels, numbers), path.name, MNIST.class_names)

@@ -16,7 +16,7 @@ import torch
 
 from focalcal.core.checks import require
 from focalcal.errors import FileFormatError, InputError, MissingExtraError
-from focalcal_lab.data.base import Data
+from focalcal_lab.data.dataset import DataSplits
 from focalcal_lab.data.tokens import (
     Ints,
     MaskedTokenRows,
@@ -26,7 +26,7 @@ from focalcal_lab.data.tokens import (
     index_words,
     renumber,
 )
-from focalcal_lab.data.vectors import Missing, find_vectors, read_vectors
+from focalcal_lab.data.word_vectors import Missing, find_vectors, read_vectors
 
 Headers: TypeAlias = Literal["remove", "keep"]
 Sizes: TypeAlias = "Sequence[int] | None"
@@ -51,7 +51,7 @@ class Documents:
 
 
 @dataclass(frozen=True)
-class Record:
+class Message:
     """A document as a file has it."""
 
     text: str
@@ -73,7 +73,7 @@ def newsgroups(
     vectors: str | None = None,
     missing: Missing = "random",
     hub: str = HUB,
-) -> Data:
+) -> DataSplits:
     """20 Newsgroups as word numbers, for the global-pooling CNN.
 
     `folder` is a file or a folder in one of the usual forms (see `read_documents`); without one, the hub is asked.
@@ -96,7 +96,7 @@ def newsgroups(
     matrix = None
     if vectors is not None:
         matrix = read_vectors(find_vectors(vectors, folder), known.words, seed=seed, missing=missing)
-    return Data(
+    return DataSplits(
         "20newsgroups",
         train,
         val,
@@ -118,7 +118,7 @@ def newsgroups_for_bert(
     train_length: int = 128,
     test_length: int = 512,
     hub: str = HUB,
-) -> Data:
+) -> DataSplits:
     """20 Newsgroups as the tokens of a Transformer, at most 128 in training and 512 in validation and test.
 
     `tokenizer` is a folder of `transformers` or a name on the hub.
@@ -136,7 +136,7 @@ def newsgroups_for_bert(
         ids = tokens(texts, truncation=True, max_length=length)["input_ids"] if texts else []
         return MaskedTokenRows(Ragged.of(ids), labels[part], padding=int(tokens.pad_token_id))
 
-    return Data(
+    return DataSplits(
         "20newsgroups-bert",
         rows(parts[0], train_length),
         rows(parts[1], test_length),
@@ -221,7 +221,7 @@ def _num_classes(documents: Documents) -> int:
     return max(len(documents.class_names), int(documents.labels.max()) + 1)
 
 
-def _collect(records: Iterable[Record], source: str) -> Documents:
+def _collect(records: Iterable[Message], source: str) -> Documents:
     """Records as documents; group names become class numbers in the order of the alphabet."""
     rows = list(records)
     if not rows:
@@ -253,11 +253,11 @@ def _group_folder(folder: Path) -> Path | None:
     return None
 
 
-def _read_groups(folder: Path, is_test: bool | None) -> Iterator[Record]:
+def _read_groups(folder: Path, is_test: bool | None) -> Iterator[Message]:
     for group in sorted(path for path in folder.iterdir() if path.is_dir()):
         for message in sorted(path for path in group.iterdir() if path.is_file() and path.name[0] != "."):
             # The messages are from 1993, before UTF-8; every byte is a character of Latin-1.
-            yield Record(message.read_text(encoding="latin-1"), group.name, is_test=is_test)
+            yield Message(message.read_text(encoding="latin-1"), group.name, is_test=is_test)
 
 
 def _tables(folder: Path) -> list[tuple[Path, bool | None]]:
@@ -282,7 +282,7 @@ def _is_table(path: Path) -> bool:
     return path.is_file() and path.name.endswith(_TABLES)
 
 
-def _read_table(path: Path, is_test: bool | None) -> Iterator[Record]:
+def _read_table(path: Path, is_test: bool | None) -> Iterator[Message]:
     if not _is_table(path):
         raise InputError(f"data: must be a {', '.join(_TABLES)} file; got {path}.")
     rows = _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
@@ -317,7 +317,7 @@ def _parquet_rows(path: Path) -> Iterator[Any]:
         raise FileFormatError(f"{path}: it is not a readable Parquet file: {error}.") from error
 
 
-def _record(row: Any, is_test: bool | None, place: str) -> Record:
+def _record(row: Any, is_test: bool | None, place: str) -> Message:
     """A row of a table as a record; its class number, or the name where there is none, is the label."""
     if not isinstance(row, dict) or not isinstance(row.get("text"), str):
         raise FileFormatError(f"{place}: a column `text` with a string was expected.")
@@ -327,7 +327,7 @@ def _record(row: Any, is_test: bool | None, place: str) -> Record:
         raise FileFormatError(f"{place}: a column `label` with a class number or a name was expected; got {label!r}.")
     if is_test is None and "split" in row:
         is_test = row["split"] == "test"
-    return Record(row["text"], label, name, is_test)
+    return Message(row["text"], label, name, is_test)
 
 
 def datasets_library() -> Any:
@@ -338,7 +338,7 @@ def datasets_library() -> Any:
         raise MissingExtraError("Data from the Hugging Face hub need datasets: pip install focalcal-lab.") from error
 
 
-def _from_hub(name: str) -> Iterator[Record]:
+def _from_hub(name: str) -> Iterator[Message]:
     datasets = datasets_library()
     try:
         splits = {split: datasets.load_dataset(name, split=split) for split in ("train", "test")}

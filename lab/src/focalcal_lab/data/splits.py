@@ -18,7 +18,7 @@ VAL_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitSizes:
     """How many rows go where.
 
     `num_val` rows of the training set become validation (a tenth unless it is given), at most `num_train` of the rest
@@ -41,12 +41,12 @@ class Split:
         require(number, "fraction", "must lie in (0, 1]", repr(self.fraction))
 
     @classmethod
-    def read(cls, options: Mapping[str, Any], **defaults: Any) -> Split:
+    def read(cls, options: Mapping[str, Any], **defaults: Any) -> SplitSizes:
         """The options of a data set that say how it is split.
 
-        >>> Split.read({"num_val": 500}, stratified=True)
-        Split(num_val=500, num_train=None, num_test=None, fraction=1.0, stratified=True)
-        >>> Split.read({"num_vals": 500})
+        >>> SplitSizes.read({"num_val": 500}, stratified=True)
+        SplitSizes(num_val=500, num_train=None, num_test=None, fraction=1.0, stratified=True)
+        >>> SplitSizes.read({"num_vals": 500})
         Traceback (most recent call last):
         focalcal.errors.InputError: num_vals: is not an option of this data set; those that split it are num_val, \
 num_train, num_test, fraction, stratified.
@@ -92,12 +92,12 @@ def ranks_in_class(labels: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], 
     return ranks, sizes
 
 
-def divide(labels: Tensor, split: Split, *, seed: int) -> tuple[Tensor, Tensor]:
+def divide(labels: Tensor, split: SplitSizes, *, seed: int) -> tuple[Tensor, Tensor]:
     """The rows of training and of validation, each in the order of the file.
 
     Without `fraction` and `stratified`, validation is the beginning of `default_rng(seed).permutation(N)`.
 
-    >>> train, val = divide(torch.zeros(50), Split(), seed=0)
+    >>> train, val = divide(torch.zeros(50), SplitSizes(), seed=0)
     >>> len(train), val
     (45, tensor([ 2,  4, 18, 23, 36]))
     """

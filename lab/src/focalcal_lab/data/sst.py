@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal_lab.data.base import Data
+from focalcal_lab.data.dataset import DataSplits
 from focalcal_lab.data.newsgroups import datasets_library
+from focalcal_lab.data.sentiment_trees import Forest, Tree, TreeBatch, read_trees
 from focalcal_lab.data.tokens import PADDING, SPECIAL, UNKNOWN
-from focalcal_lab.data.trees import Forest, Tree, TreeBatch, read_trees
-from focalcal_lab.data.vectors import Missing, find_vectors, read_vectors, words_with_vectors
+from focalcal_lab.data.word_vectors import Missing, find_vectors, read_vectors, words_with_vectors
 
 # The treebank's five labels as negative, neutral and positive.
 SENTIMENT = np.array([0, 0, 1, 2, 2])
@@ -52,7 +52,7 @@ def sst_binary(
     vectors: str | None = None,
     missing: Missing = "random",
     hub: str = HUB,
-) -> Data:
+) -> DataSplits:
     """The treebank without the sentences that are neutral as a whole: 6,920/872/1,821 of them, split as published.
 
     In training every node is labelled negative, neutral or positive, and a network has three outputs (the fact
@@ -80,7 +80,7 @@ def sst_binary(
     numbers = {word: number for number, word in enumerate(words, start=len(SPECIAL))}
     rows = {name: TreeRows(trees, numbers, all_nodes=name == "train") for name, trees in splits.items()}
     sizes = "/".join(str(len(split)) for split in rows.values())
-    return Data(
+    return DataSplits(
         "sst-binary",
         rows["train"],
         rows["val"],

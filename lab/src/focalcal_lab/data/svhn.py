@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal_lab.data.arrays import read_mat, to_labels
-from focalcal_lab.data.base import Data, Rows
-from focalcal_lab.data.images import CropAndFlip
-from focalcal_lab.data.pictures import Pictures
-from focalcal_lab.data.sources import (
-    Facts,
-    Found,
+from focalcal_lab.data.array_files import read_mat, to_labels
+from focalcal_lab.data.augmentation import CropAndFlip
+from focalcal_lab.data.dataset import DataSplits, TensorRows
+from focalcal_lab.data.image_files import ImageDataset
+from focalcal_lab.data.image_sets import (
+    FoundImages,
+    ImageSetFacts,
     find_images,
     find_public,
     home,
@@ -24,9 +24,9 @@ from focalcal_lab.data.sources import (
     only_test_data,
     split_data,
 )
-from focalcal_lab.data.splits import Split
+from focalcal_lab.data.splits import SplitSizes
 
-SVHN = Facts(
+SVHN = ImageSetFacts(
     title="SVHN",
     folders=("svhn", "SVHN"),
     npz=("svhn.npz",),
@@ -50,15 +50,15 @@ def svhn(
     only_test: bool = False,
     in_memory: bool | None = None,
     **options: Any,
-) -> Data:
+) -> DataSplits:
     """SVHN: 73,257 training images, of which a tenth is validation, and 26,032 test images of 3 x 32 x 32.
 
     `extra` adds the 531,131 easier images to the training images. `augment` crops at random but never mirrors, since
     a mirrored digit is none; it is off, as the papers that train on SVHN [charoenphakdee2021, Sec. 6; ghosh2022,
     App. O.13] name no augmentation. `folder` may have the .mat files or what `cifar10` reads; further options are those
-    of `focalcal_lab.data.splits.Split`.
+    of `focalcal_lab.data.splits.SplitSizes`.
     """
-    split = Split.read(options)
+    split = SplitSizes.read(options)
     found = _find(folder, extra)
     found = _with_extra(found) if extra else found
     if only_test:
@@ -67,7 +67,7 @@ def svhn(
     return split_data("svhn", found, SVHN, split, seed=seed, augment=change, memory=in_memory)
 
 
-def _find(folder: Path | None, extra: bool) -> Found:
+def _find(folder: Path | None, extra: bool) -> FoundImages:
     if folder is None:
         return find_public(SVHN)
     folder = home(folder, SVHN.folders)
@@ -77,24 +77,24 @@ def _find(folder: Path | None, extra: bool) -> Found:
     return found
 
 
-def _with_extra(found: Found) -> Found:
+def _with_extra(found: FoundImages) -> FoundImages:
     if found.extra is None or found.train is None:
         raise InputError(f"extra: needs extra_32x32.mat beside the others; {found.origin} has no extra images.")
-    train, more = (part.rows() if isinstance(part, Pictures) else part for part in (found.train, found.extra))
-    return Found(joined(train, more), found.test, f"{found.origin} and the extra images", found.class_names)
+    train, more = (part.rows() if isinstance(part, ImageDataset) else part for part in (found.train, found.extra))
+    return FoundImages(joined(train, more), found.test, f"{found.origin} and the extra images", found.class_names)
 
 
-def _from_mat(folder: Path, extra: bool) -> Found | None:
+def _from_mat(folder: Path, extra: bool) -> FoundImages | None:
     paths = {name: folder / f"{name}_32x32.mat" for name in ("train", "test", "extra")}
     if not paths["train"].is_file() and not paths["test"].is_file():
         return None
     wanted = ("train", "test", "extra") if extra else ("train", "test")
     parts = {name: _read(paths[name]) for name in wanted if paths[name].is_file()}
     origin = " and ".join(paths[name].name for name in ("train", "test") if name in parts)
-    return Found(parts.get("train"), parts.get("test"), origin, SVHN.class_names, parts.get("extra"))
+    return FoundImages(parts.get("train"), parts.get("test"), origin, SVHN.class_names, parts.get("extra"))
 
 
-def _read(path: Path) -> Rows:
+def _read(path: Path) -> TensorRows:
     """A .mat file: X (32, 32, 3, N) and y (N, 1), where 10 stands for the digit 0."""
     arrays = read_mat(path, ("X", "y"))
     images, numbers = arrays["X"], arrays["y"]
@@ -103,4 +103,4 @@ def _read(path: Path) -> Rows:
     if np.issubdtype(numbers.dtype, np.floating):  # MATLAB's numbers are doubles unless told otherwise
         numbers = numbers.astype(np.int64)
     labels = to_labels(numbers, f"{path}: y", images.shape[3], 11) % 10
-    return Rows(torch.from_numpy(np.ascontiguousarray(images.transpose(3, 2, 0, 1))), labels)
+    return TensorRows(torch.from_numpy(np.ascontiguousarray(images.transpose(3, 2, 0, 1))), labels)

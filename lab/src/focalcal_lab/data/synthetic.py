@@ -17,7 +17,7 @@ from torch import Tensor
 
 from focalcal import noisy_digits
 from focalcal.core.checks import ArrayLike, require, require_distribution
-from focalcal_lab.data.base import Data, Rows
+from focalcal_lab.data.dataset import DataSplits, TensorRows
 
 # The corners of a square of side 4 around the origin; the first two are class 0, so a vertical line parts the classes.
 CORNERS = ((-2.0, -2.0), (-2.0, 2.0), (2.0, -2.0), (2.0, 2.0))
@@ -76,7 +76,7 @@ class ClassMixture:
         return torch.softmax(self.log_joint(inputs), dim=1)
 
 
-def digits(folder: Path | None = None, *, seed: int = 0) -> Data:
+def digits(folder: Path | None = None, *, seed: int = 0) -> DataSplits:
     """The noisy digits of `focalcal demo`, with its splits: 500, 400 and 897 images of 8 x 8 pixels.
 
     They ship with scikit-learn, so `folder` is not read. The true posterior is not known.
@@ -84,8 +84,8 @@ def digits(folder: Path | None = None, *, seed: int = 0) -> Data:
     >>> len(digits().test), digits().facts["size"]
     (897, 8)
     """
-    train, val, test = (Rows(split.images, split.labels) for split in noisy_digits.load(seed))
-    return Data(
+    train, val, test = (TensorRows(split.images, split.labels) for split in noisy_digits.load(seed))
+    return DataSplits(
         name="digits",
         train=train,
         val=val,
@@ -108,7 +108,7 @@ def one_dimensional(
     means: Sequence[float] = (-1.5, 0.0, 1.5),
     scales: Sequence[float] = (1.0, 1.25, 1.0),
     priors: Sequence[float] = (0.3, 0.4, 0.3),
-) -> Data:
+) -> DataSplits:
     """Three overlapping classes on a line, one normal distribution each.
 
     The paper gives its densities only as a drawing, so `means`, `scales` and `priors` are our choice: smooth, with all
@@ -144,7 +144,7 @@ def four_clusters(
     flip: float = 0.1,
     scale: float = 1.0,
     distribution_seed: int = 0,
-) -> Data:
+) -> DataSplits:
     """Two classes of two clusters each, on the corners of a square of side 4, with flipped labels.
 
     The classes lie left and right of a line through the origin. Normal samples of standard deviation `scale` are mixed
@@ -186,7 +186,7 @@ def gaussian_mixture(
     val_size: int = 5000,
     test_size: int = 10_000,
     distribution_seed: int = 0,
-) -> Data:
+) -> DataSplits:
     """K classes in d dimensions: one standard normal cluster each, its mean `separation` from the origin.
 
     The directions of the means are random, from `distribution_seed`; the classes are equally likely without `priors`.
@@ -220,13 +220,13 @@ def _priors(priors: Sequence[float]) -> Tensor:
     return chosen / chosen.sum()
 
 
-def _data(name: str, mixture: ClassMixture, seed: int, sizes: tuple[int, int, int], about: str) -> Data:
+def _data(name: str, mixture: ClassMixture, seed: int, sizes: tuple[int, int, int], about: str) -> DataSplits:
     for split, size in zip(("train_size", "val_size", "test_size"), sizes, strict=True):
         require(size >= 1, split, "must be at least 1", size)
     generator = np.random.default_rng(seed)
     parts = [mixture.sample(size, generator) for size in sizes]
-    train, val, test = (Rows(inputs.float(), labels) for inputs, labels in parts)
-    return Data(
+    train, val, test = (TensorRows(inputs.float(), labels) for inputs, labels in parts)
+    return DataSplits(
         name=name,
         train=train,
         val=val,

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from focalcal.core.checks import require
 from focalcal.errors import InputError
 from focalcal_lab.data.tokens import PADDING
-from focalcal_lab.data.vectors import SCALE
+from focalcal_lab.data.word_vectors import SCALE
 
 # Rows that are convolved together: smaller groups skip more padding, larger ones fill the machine better.
 GROUP = 16

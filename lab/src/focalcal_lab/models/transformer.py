@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from focalcal.core.checks import require
 from focalcal.errors import MissingExtraError
-from focalcal_lab.translation.batch import LONGER, TranslationInputs
+from focalcal_lab.translation.sentence_pairs import LONGER, TranslationInputs
 
 # Sizes of [vaswani2017, Table 3], and one for the made-up corpus.
 SIZES: dict[str, dict[str, Any]] = {

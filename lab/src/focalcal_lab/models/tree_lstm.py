@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from focalcal_lab.data.trees import TreeBatch
+from focalcal_lab.data.sentiment_trees import TreeBatch
 from focalcal_lab.models.gp_cnn import make_embedding
 
 

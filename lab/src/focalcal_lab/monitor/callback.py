@@ -23,9 +23,9 @@ from focalcal.integrations.lightning.validation_pass import (
     moved,
 )
 from focalcal.predictions.distributed import is_distributed
+from focalcal_lab.monitor.accumulators import IGNORED, LearnedEpochs, NormHistogram, PredictionTally, Record, number
 from focalcal_lab.monitor.file import SCHEMA, read_monitor, write_monitor
 from focalcal_lab.monitor.records import correspondence_record, gamma_record, split_record
-from focalcal_lab.monitor.tallies import IGNORED, LearnedEpochs, Norms, Record, Tally, number
 
 __all__ = ["MonitorCallback", "read_monitor"]
 
@@ -98,8 +98,8 @@ class MonitorCallback(pl.Callback):
         self.outputs = outputs
         self.index, self.reduction = index, reduction
         self.records: list[Record] = []
-        self._tallies = {"train": Tally(num_bins), "val": Tally(num_bins)}
-        self._norms = {"train": Norms(), "val": Norms(), "gradient": Norms()}
+        self._tallies = {"train": PredictionTally(num_bins), "val": PredictionTally(num_bins)}
+        self._norms = {"train": NormHistogram(), "val": NormHistogram(), "gradient": NormHistogram()}
         self._learned = None if learned is None else LearnedEpochs(learned)
         self._used: Record | None = None  # the gammas of the epoch's first step
         self._noted = False  # whether they were looked for
@@ -212,7 +212,7 @@ class MonitorCallback(pl.Callback):
                 write_monitor(self.path, self.records)
 
     def _begin(self, epoch: int | None) -> None:
-        parts: list[Tally | Norms] = [*self._tallies.values(), *self._norms.values()]
+        parts: list[PredictionTally | NormHistogram] = [*self._tallies.values(), *self._norms.values()]
         for part in parts:
             part.reset()
         if self._learned is not None:
@@ -239,7 +239,7 @@ class MonitorCallback(pl.Callback):
     def _test_record(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> Record | None:
         if self.test_loader is None:
             return None
-        tally, norms = Tally(self.num_bins), Norms()
+        tally, norms = PredictionTally(self.num_bins), NormHistogram()
         with evaluating(trainer, pl_module):
             loader: Iterable[Any] = self.test_loader() if callable(self.test_loader) else self.test_loader
             for batch in _share(loader, trainer):
@@ -306,7 +306,7 @@ class MonitorCallback(pl.Callback):
 
 
 class _HeadWatch:
-    """Norms of what goes into a linear layer, and of each row's gradient by its parameters.
+    """NormHistogram of what goes into a linear layer, and of each row's gradient by its parameters.
 
     Only between `begin` and `end`; in training only where gradients are taken, so that another callback's evaluation
     pass does not count.
@@ -334,7 +334,7 @@ class _HeadWatch:
         self._phase, self._features, self._gradients = phase, [], []
 
     def end(self) -> tuple[Tensor, Tensor]:
-        """Norms (n,) of features, and of gradients as they came."""
+        """NormHistogram (n,) of features, and of gradients as they came."""
         found = tuple(torch.cat(parts) if parts else torch.empty(0) for parts in (self._features, self._gradients))
         self.begin("")
         return found[0], found[1]

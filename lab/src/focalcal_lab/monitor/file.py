@@ -11,7 +11,7 @@ from typing import Any
 from focalcal.atomic import write_atomically
 from focalcal.errors import FileFormatError
 from focalcal.files.arrow_rows import pyarrow
-from focalcal_lab.monitor.tallies import Record
+from focalcal_lab.monitor.accumulators import Record
 
 SCHEMA = 1
 FORMAT = "focalcal monitor"

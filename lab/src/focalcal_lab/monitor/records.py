@@ -14,7 +14,7 @@ from focalcal.losses.gamma import StepGamma
 from focalcal.losses.validation_bins import ValidationBinsLoss
 from focalcal.metrics import ada_ece, ece, entropy, error, mce, mean_confidence, nll
 from focalcal.metrics.rows import Column
-from focalcal_lab.monitor.tallies import Record, Seen, number
+from focalcal_lab.monitor.accumulators import Record, SplitPredictions, number
 
 _NLL_CORRECT = Column(
     "nll_correct", ("nll", "correct"), lambda rows: rows["nll"] * rows["correct"], lambda rows: rows["correct"]
@@ -24,13 +24,13 @@ _NLL_WRONG = Column(
 )
 
 
-def split_record(seen: Seen | None, features: Record | None, *, num_bins: int) -> Record | None:
+def split_record(seen: SplitPredictions | None, features: Record | None, *, num_bins: int) -> Record | None:
     """The numbers of one split: NLL and entropy of all, correct and wrong rows, error, and the ECE family.
 
     Source: [mukhoti2020, Fig. 1, 2, 3 and 10].
 
-    >>> from focalcal_lab.monitor.tallies import Tally
-    >>> tally = Tally(num_bins=1)
+    >>> from focalcal_lab.monitor.accumulators import PredictionTally
+    >>> tally = PredictionTally(num_bins=1)
     >>> tally.add(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
     >>> found = split_record(tally.seen(), None, num_bins=1)
     >>> found["rows"], found["error"], round(found["ece"], 4), round(found["nll_wrong"], 4)
@@ -68,7 +68,9 @@ def _bins_record(bins: Bins) -> Record:
     }
 
 
-def correspondence_record(train: Seen | None, val: Seen | None, *, num_bins: int) -> Record | None:
+def correspondence_record(
+    train: SplitPredictions | None, val: SplitPredictions | None, *, num_bins: int
+) -> Record | None:
     r"""$C_{\mathrm{train}}$ against $C_{\mathrm{val}}$ and $A_{\mathrm{val}}$, per validation bin.
 
     `val` are bins of equal mass of the validation rows' confidence. In `common`, training rows are put between the

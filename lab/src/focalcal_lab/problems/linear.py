@@ -18,7 +18,7 @@ from torch import Tensor
 
 from focalcal.core.checks import require
 from focalcal.losses import sigmoid_focal_loss
-from focalcal_lab.data.base import Rows
+from focalcal_lab.data.dataset import TensorRows
 from focalcal_lab.data.synthetic import ClassMixture, four_clusters
 
 # A mistake at least this confident is the "greater than 90 %" of App. B.
@@ -92,7 +92,7 @@ class LinearProblem:
     scale: float
     bayes_error: float
     runs: tuple[LinearRun, ...]
-    test: Rows
+    test: TensorRows
 
     def angle(self) -> float:
         """The largest angle between the weights of two runs, in degrees: 0 if all have the same decision regions."""
@@ -137,8 +137,8 @@ def linear_problem(
         scale=scale,
         distribution_seed=distribution_seed,
     )
-    assert isinstance(data.train, Rows)
-    assert isinstance(data.test, Rows)
+    assert isinstance(data.train, TensorRows)
+    assert isinstance(data.test, TensorRows)
     mixture: ClassMixture = data.facts["mixture"]
     runs = tuple(_train(gamma, data.train, data.test, mixture, epochs, learning_rate) for gamma in gammas)
     wrong = mixture.posterior(data.test.inputs).argmax(1) != data.test.labels
@@ -146,7 +146,7 @@ def linear_problem(
 
 
 def _train(
-    gamma: float, train: Rows, test: Rows, mixture: ClassMixture, epochs: int, learning_rate: float
+    gamma: float, train: TensorRows, test: TensorRows, mixture: ClassMixture, epochs: int, learning_rate: float
 ) -> LinearRun:
     inputs, weights = train.inputs.double(), torch.zeros(2, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.SGD([weights], lr=learning_rate)

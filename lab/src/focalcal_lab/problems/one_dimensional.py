@@ -20,7 +20,7 @@ from focalcal.core.checks import require
 from focalcal.core.focal_map import focal_minimizer
 from focalcal.losses import FocalLoss
 from focalcal.metrics import ece, error, kl_to_posterior, read
-from focalcal_lab.data.base import Rows
+from focalcal_lab.data.dataset import TensorRows
 from focalcal_lab.data.synthetic import ClassMixture, one_dimensional
 
 Step = Literal["raw", "temperature", "focal-map"]
@@ -124,9 +124,9 @@ def one_dimensional_problem(
     require(len(gammas) >= 1, "gammas", "must be at least one", "none")
     require(epochs >= 1, "epochs", "must be at least 1", epochs)
     data = one_dimensional(seed=seed, train_size=train_size, val_size=val_size, test_size=test_size)
-    assert isinstance(data.train, Rows)
-    assert isinstance(data.val, Rows)
-    assert isinstance(data.test, Rows)
+    assert isinstance(data.train, TensorRows)
+    assert isinstance(data.val, TensorRows)
+    assert isinstance(data.test, TensorRows)
     mixture: ClassMixture = data.facts["mixture"]
     grid = _grid()
     test = _Weighted(data.test.inputs, data.test.labels, None, mixture.posterior(data.test.inputs))
@@ -169,7 +169,7 @@ def _grid() -> Tensor:
     return torch.linspace(-4, 4, _GRID, dtype=torch.float64)[:, None]
 
 
-def _train(gamma: float, train: Rows, seed: int, epochs: int) -> nn.Module:
+def _train(gamma: float, train: TensorRows, seed: int, epochs: int) -> nn.Module:
     """A network of three layers, by Adam with a rate that falls to 0, so that it ends at rest."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

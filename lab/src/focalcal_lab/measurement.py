@@ -16,7 +16,7 @@ from focalcal.calibrators import Calibrator
 from focalcal.calibrators.table import find_calibrator
 from focalcal.errors import InputError
 from focalcal_lab.recipe import Calibration, Measurement
-from focalcal_lab.results import Measured
+from focalcal_lab.run_results import MeasuredNumber
 
 # The measures of the published tables by the names of `published_results.csv`; `r` reads the rows once for all.
 MEASURES: dict[str, Callable[[Any, int], float]] = {
@@ -44,7 +44,7 @@ UNSCALED = ("error", "accuracy", "top1", "top5")
 
 
 @dataclass(frozen=True)
-class Rows:
+class SplitLogits:
     """Logits (N, K) and class numbers (N,) of a split."""
 
     logits: Tensor
@@ -71,7 +71,7 @@ def make_calibrator(wish: Calibration, loss: nn.Module | None = None) -> Calibra
         raise InputError(f"calibrators: {wish.phase}: {error}.") from error
 
 
-def measure(rows: Rows, names: list[str], *, num_bins: int, kind: str = "logits") -> Iterator[tuple[str, float]]:
+def measure(rows: SplitLogits, names: list[str], *, num_bins: int, kind: str = "logits") -> Iterator[tuple[str, float]]:
     """The named measures of some predictions, but those that the data do not have: no row above 0.99, few rows."""
     read = metrics.read(rows.logits, rows.labels, kind=kind)  # type: ignore[arg-type]
     for name in names:
@@ -84,14 +84,16 @@ def measure(rows: Rows, names: list[str], *, num_bins: int, kind: str = "logits"
 
 
 def measure_all(
-    val: Rows, test: Rows, plan: Measurement, loss: nn.Module | None = None
-) -> tuple[list[Measured], dict[str, Calibrator], dict[str, str]]:
+    val: SplitLogits, test: SplitLogits, plan: Measurement, loss: nn.Module | None = None
+) -> tuple[list[MeasuredNumber], dict[str, Calibrator], dict[str, str]]:
     """Fit every calibrator of a recipe to the validation rows, and measure the test rows before and after each.
 
     Returns the measured numbers, the fitted calibrators, and why others could not be fitted (too few rows), by their
     phase, or by phase and criterion where a table takes numbers of one phase from two fits.
     """
-    found = [Measured("pre", name, value) for name, value in measure(test, list(MEASURES), num_bins=plan.num_bins)]
+    found = [
+        MeasuredNumber("pre", name, value) for name, value in measure(test, list(MEASURES), num_bins=plan.num_bins)
+    ]
     fitted: dict[str, Calibrator] = {}
     refused: dict[str, str] = {}
     scaled = [name for name in MEASURES if name not in UNSCALED]
@@ -112,11 +114,11 @@ def measure_all(
             refused[name] = str(error)
             continue
         with torch.no_grad():
-            after = Rows(calibrator(test.logits), test.labels)
+            after = SplitLogits(calibrator(test.logits), test.labels)
         temperature, gamma = (_fitted_number(calibrator, name) for name in ("temperature_", "gamma_"))
         names = wish.metrics or scaled
         found += [
-            Measured(wish.phase, name, value, temperature=temperature, gamma_ev=gamma)
+            MeasuredNumber(wish.phase, name, value, temperature=temperature, gamma_ev=gamma)
             for name, value in measure(after, names, num_bins=plan.num_bins, kind="log_probs")
         ]
     return found, fitted, refused

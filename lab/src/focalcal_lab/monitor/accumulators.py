@@ -53,7 +53,7 @@ def gradient_edges() -> Array:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SplitPredictions:
     """The predictions of a split, over all processes: rows, the bins of every class, and how many had no finite logits.
 
     `rows` has the columns confidence, correct, nll and entropy.
@@ -64,13 +64,13 @@ class Seen:
     not_finite: int
 
 
-class Tally:
+class PredictionTally:
     """Predictions of a split, taken in batch by batch; of each row only four numbers stay.
 
     Rows with the label -100 do not count; rows whose logits are not all finite are counted and left out, so that a
     diverging run is recorded and not stopped.
 
-    >>> tally = Tally(num_bins=2)
+    >>> tally = PredictionTally(num_bins=2)
     >>> tally.add(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, -100]))
     >>> tally.seen().rows.num_rows
     1
@@ -119,7 +119,7 @@ class Tally:
         self._rows.append(torch.stack([column.cpu().double() for column in columns], 1))
         self._classes.add(reader.probs, chunk.labels, None)  # takes the memory of the shares: last
 
-    def seen(self) -> Seen | None:
+    def seen(self) -> SplitPredictions | None:
         """Everything so far, over all processes; None if that is no row."""
         state = self.state()
         if not len(state["rows"]):
@@ -134,7 +134,7 @@ class Tally:
         }
         sums, whole = state["classes"]
         rows = Rows(columns, num_classes=sums.shape[1])
-        return Seen(rows=rows, classes=class_bins(sums, whole), not_finite=state["not_finite"])
+        return SplitPredictions(rows=rows, classes=class_bins(sums, whole), not_finite=state["not_finite"])
 
     def state(self, *, reduce: bool = True) -> dict[str, Any]:
         """Everything so far, over all processes, as tensors and plain numbers.
@@ -187,12 +187,12 @@ def flat_rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return rows, labels.detach().reshape(-1).to(rows.device, torch.int64)
 
 
-class Norms:
-    """Norms, one a row: how many, their sum, and a histogram in fixed bins.
+class NormHistogram:
+    """NormHistogram, one a row: how many, their sum, and a histogram in fixed bins.
 
     Negative values stand for rows that do not count.
 
-    >>> norms = Norms()
+    >>> norms = NormHistogram()
     >>> norms.add(torch.tensor([0.0, 3.0, -1.0]))
     >>> norms.record()["mean"], norms.record()["rows"]
     (1.5, 2)
@@ -245,7 +245,7 @@ class Norms:
         }
 
     def state(self, *, reduce: bool = True) -> dict[str, Any]:
-        """Everything so far, over all processes; waiting norms as in `Tally.state`."""
+        """Everything so far, over all processes; waiting norms as in `PredictionTally.state`."""
         if reduce or is_distributed():
             self._read()
         return {

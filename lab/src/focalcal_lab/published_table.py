@@ -11,10 +11,10 @@ from typing import Literal
 
 from focalcal.errors import InputError
 from focalcal_lab.catalog import catalog
-from focalcal_lab.published import PublishedNumber, published_numbers
-from focalcal_lab.results import Measured, RunResult, read_result
+from focalcal_lab.published_numbers import PublishedNumber, published_numbers
+from focalcal_lab.run_results import MeasuredNumber, RunResult, read_result
 
-__all__ = ["PAPER_SPLITS", "Table", "TableRow", "published_table", "read_runs"]
+__all__ = ["PAPER_SPLITS", "PublishedTable", "PublishedTableRow", "published_table", "read_runs"]
 
 PAPER_SPLITS = {
     "cifar10": (45_000, 5_000, 10_000),
@@ -30,7 +30,7 @@ Status = Literal["measured", "not run", "not averaged"]
 
 
 @dataclass(frozen=True)
-class TableRow:
+class PublishedTableRow:
     """A cell of a published table, in the table's unit.
 
     `measured` is the mean over the seeds, `std` their spread (with one in the denominator less; none for one seed),
@@ -63,7 +63,7 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
     """A published table with what was measured: the answer of `focalcal lab table`.
 
     `runs` is the number of finished runs below the folder that it uses, `measured` that of the cells they fill.
@@ -77,7 +77,7 @@ class Table:
     table: str
     variant: str | None
     folder: str
-    rows: list[TableRow]
+    rows: list[PublishedTableRow]
     runs: int
     measured: int
     schema: Literal[1] = 1
@@ -92,7 +92,9 @@ class _Run:
     result: RunResult
 
 
-def published_table(paper: str, table: str, runs_folder: str | Path = "runs", *, variant: str | None = None) -> Table:
+def published_table(
+    paper: str, table: str, runs_folder: str | Path = "runs", *, variant: str | None = None
+) -> PublishedTable:
     """A paper's table beside the finished runs below a folder; with `variant`, those of the recipes `name+variant`.
 
     >>> found = published_table("komisarenko2024", "1", "/nowhere")
@@ -111,7 +113,7 @@ def published_table(paper: str, table: str, runs_folder: str | Path = "runs", *,
     used = {(names[number.recipe], number.method) for number in numbers}
     count = sum(len(runs.get(key, ())) for key in used)
     measured = sum(row.status == "measured" for row in rows)
-    return Table(paper, table, variant, str(runs_folder), rows, count, measured)
+    return PublishedTable(paper, table, variant, str(runs_folder), rows, count, measured)
 
 
 def read_runs(folder: str | Path) -> list[tuple[Path, RunResult]]:
@@ -123,14 +125,14 @@ def read_runs(folder: str | Path) -> list[tuple[Path, RunResult]]:
     return [(path.parent, read_result(path)) for path in sorted(Path(folder).rglob("results.json"))]
 
 
-def _row(number: PublishedNumber, recipe: str, runs: dict[tuple[str, str], list[_Run]]) -> TableRow:
+def _row(number: PublishedNumber, recipe: str, runs: dict[tuple[str, str], list[_Run]]) -> PublishedTableRow:
     chosen = runs.get((recipe, number.method), [])
     apart = _why_apart(chosen)
     values = [] if apart else _values(number, chosen)
     numbers = [each.value * number.scale for each in values]
     temperatures = [each.temperature for each in values if each.temperature is not None]
     mean = fmean(numbers) if numbers else None
-    return TableRow(
+    return PublishedTableRow(
         dataset=number.dataset,
         model=number.model,
         method=number.method,
@@ -152,7 +154,7 @@ def _row(number: PublishedNumber, recipe: str, runs: dict[tuple[str, str], list[
     )
 
 
-def _values(number: PublishedNumber, runs: Sequence[_Run]) -> list[Measured]:
+def _values(number: PublishedNumber, runs: Sequence[_Run]) -> list[MeasuredNumber]:
     """The measured numbers of the cell, one a seed."""
     by_seed = {
         run.result.seed: row
@@ -189,7 +191,7 @@ _KINDS: dict[str, Callable[[RunResult], str]] = {
 }
 
 
-def _note(number: PublishedNumber, recipe: str, runs: Sequence[_Run], values: Sequence[Measured]) -> str:
+def _note(number: PublishedNumber, recipe: str, runs: Sequence[_Run], values: Sequence[MeasuredNumber]) -> str:
     """What a reader of the cell should know: another recipe or other data than the paper's, or no such number."""
     if not runs:
         return ""

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from focalcal.core.checks import require
 from focalcal.core.ranking import Array
-from focalcal_lab.data.base import Batch
+from focalcal_lab.data.dataset import Batch
 from focalcal_lab.translation.vocabulary import BOS, EOS, PAD
 
 IGNORED = -100

@@ -14,28 +14,28 @@ from torch.optim.lr_scheduler import LambdaLR
 from focalcal.errors import InputError
 from focalcal.integrations.lightning import CalibratedClassifier
 from focalcal.losses.named import make_loss
-from focalcal_lab.data import Data, load_data
-from focalcal_lab.folder import Settings
-from focalcal_lab.loader import LabData
+from focalcal_lab.data import DataSplits, load_data
 from focalcal_lab.models import make_model
 from focalcal_lab.recipe import Method, Recipe, Training
+from focalcal_lab.run_folder import RunSettings
+from focalcal_lab.seeded_loader import LabData
 
 # Validation bins of AdaFocal and CalFocal, and how many rows each should have.
 USUAL_BINS, ROWS_A_BIN = 15, 5
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """A run before its first step: the data, the module to train, and how both came about."""
 
     recipe: Recipe
-    settings: Settings
-    data: Data
+    settings: RunSettings
+    data: DataSplits
     loaders: LabData
     module: CalibratedClassifier
 
 
-def prepare(recipe: Recipe, settings: Settings, *, data: Data | None = None) -> Prepared:
+def prepare(recipe: Recipe, settings: RunSettings, *, data: DataSplits | None = None) -> PreparedRun:
     """The data and the module of a run; the seed fixes the split and the first weights."""
     method, training = recipe.methods[settings.method], recipe.training
     data = data or load_for(recipe, settings.data, settings.seed)
@@ -59,7 +59,7 @@ def prepare(recipe: Recipe, settings: Settings, *, data: Data | None = None) -> 
         prepare=_prepared_images(data) if _has_images(data) else data.prepare,
         num_bins=recipe.measurement.num_bins,
     )
-    return Prepared(recipe, settings, data, loaders, module)
+    return PreparedRun(recipe, settings, data, loaders, module)
 
 
 def method_options(method: Method, num_val: int) -> dict[str, Any]:
@@ -74,12 +74,12 @@ def method_options(method: Method, num_val: int) -> dict[str, Any]:
     return {**method.options, "num_bins": max(1, num_val // ROWS_A_BIN)}
 
 
-def load_for(recipe: Recipe, folder: str | None, seed: int) -> Data:
+def load_for(recipe: Recipe, folder: str | None, seed: int) -> DataSplits:
     """The data of a recipe."""
     return load_data(recipe.data.name, folder, seed=seed, **recipe.data.options)
 
 
-def load_foreign(recipe: Recipe, folder: str | None, seed: int) -> dict[str, Data]:
+def load_foreign(recipe: Recipe, folder: str | None, seed: int) -> dict[str, DataSplits]:
     """The sets of a recipe that are out of distribution."""
     return {
         wish.name: load_data(wish.data.name, folder, seed=seed, **wish.data.options)
@@ -87,17 +87,17 @@ def load_foreign(recipe: Recipe, folder: str | None, seed: int) -> dict[str, Dat
     }
 
 
-def make_network(recipe: Recipe, data: Data) -> nn.Module:
+def make_network(recipe: Recipe, data: DataSplits) -> nn.Module:
     """The network of a recipe, with weights drawn from torch's generator."""
     network = make_model(recipe.model.name, data.num_classes, data.facts, **recipe.model.options)
     return network.to(memory_format=torch.channels_last) if _has_images(data) else network  # type: ignore[call-overload]
 
 
-def _has_images(data: Data) -> bool:
+def _has_images(data: DataSplits) -> bool:
     return "channels" in data.facts
 
 
-def _prepared_images(data: Data) -> Callable[[Tensor], Tensor]:
+def _prepared_images(data: DataSplits) -> Callable[[Tensor], Tensor]:
     """Images with the channels last in memory: a training step of ResNet-8 takes three quarters of the time."""
 
     def prepare(images: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from focalcal_lab.data.base import Data
+from focalcal_lab.data.dataset import DataSplits
 
 
 class EpochBatches:
@@ -96,7 +96,9 @@ class SeededLoader(DataLoader[Any]):
 class LabData(pl.LightningDataModule):
     """Seeded loaders of a data set's splits, with rows shared among processes and none repeated."""
 
-    def __init__(self, data: Data, *, batch_size: int, seed: int, eval_batch_size: int = 256, workers: int = 0) -> None:
+    def __init__(
+        self, data: DataSplits, *, batch_size: int, seed: int, eval_batch_size: int = 256, workers: int = 0
+    ) -> None:
         super().__init__()
         self.data, self.batch_size, self.eval_batch_size = data, batch_size, eval_batch_size
         self.seed, self.workers = seed, min(workers, os.cpu_count() or 1)

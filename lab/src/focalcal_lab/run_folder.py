@@ -34,13 +34,13 @@ from focalcal.atomic import write_atomically
 from focalcal.errors import FileFormatError, FocalCalError, InputError
 from focalcal_lab.catalog import find_recipe, recipe_file
 from focalcal_lab.recipe import Recipe
-from focalcal_lab.results import RunResult, read_result
+from focalcal_lab.run_results import RunResult, read_result
 
 _KEPT = 2
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """What a run needs beside its recipe to be the same run again."""
 
     method: str
@@ -76,7 +76,7 @@ class RunFolder:
         """What the finished run found."""
         return read_result(self.file("results.json"))
 
-    def begin(self, recipe: Recipe, settings: Settings) -> None:
+    def begin(self, recipe: Recipe, settings: RunSettings) -> None:
         """Write what the run is; the same run, begun before, goes on; other runs and other things are refused."""
         if self.begun:
             _, before = self.read()
@@ -110,12 +110,12 @@ class RunFolder:
         except (OSError, ValueError, KeyError, TypeError):  # not begun, or damaged: the run is worth more than its time
             return 0.0
 
-    def read(self) -> tuple[Recipe, Settings]:
+    def read(self) -> tuple[Recipe, RunSettings]:
         """What the run is, refusing a recipe that was changed since it began."""
         if not self.begun:
             raise InputError(f"{self.path}: must be the folder of a run; it has no run.json.")
         try:
-            settings = Settings(**json.loads(self.file("run.json").read_text(encoding="utf-8")))
+            settings = RunSettings(**json.loads(self.file("run.json").read_text(encoding="utf-8")))
         except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
             raise FileFormatError(f"{self.file('run.json')}: is not what a run writes: {error}.") from error
         recipe = find_recipe(str(self.file("recipe.yaml")))

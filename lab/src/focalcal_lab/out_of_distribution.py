@@ -18,7 +18,7 @@ from focalcal.core.checks import ArrayLike, require, to_float_tensor
 from focalcal.metrics import fpr95, ood_auroc
 from focalcal.metrics.beyond import OodScore, normality
 from focalcal.predictions.arrays import Kind
-from focalcal_lab.results import Measured
+from focalcal_lab.run_results import MeasuredNumber
 
 # What the metric of each score is called in results: the papers' tables are by entropy.
 _SUFFIXES: dict[OodScore, str] = {"entropy": "", "max_prob": "_confidence"}
@@ -39,7 +39,7 @@ class RocCurve:
 
 def ood_table(
     test_logits: ArrayLike, ood_logits: Mapping[str, ArrayLike], temperature: float | None = None
-) -> list[Measured]:
+) -> list[MeasuredNumber]:
     """AUROC and FPR95 of telling the test split from each other set, before and after temperature scaling.
 
     where `test_logits` (N, K) are known inputs, `ood_logits` (M, K) unknown ones by name, and `temperature` was fitted
@@ -53,7 +53,7 @@ def ood_table(
     [('pre', 'auroc', 0.75), ('post', 'auroc', 0.75)]
     """
     return [
-        Measured(phase, metric, value, temperature=divisor, against=name)
+        MeasuredNumber(phase, metric, value, temperature=divisor, against=name)
         for phase, divisor, known, others in _phases(test_logits, ood_logits, temperature)
         for name, unknown in others.items()
         for metric, value in _values(known, unknown)

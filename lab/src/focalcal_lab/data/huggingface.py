@@ -76,7 +76,7 @@ def _package(name: str, what: str, extra: str) -> Any:
         raise MissingExtraError(f"{what} need {name}: pip install 'focalcal[{extra}]'.") from error
 
 
-class Table:
+class EncodedTable:
     """The encoded images of a table's rows, read from it when they are asked for.
 
     `table` gives a row's image as `datasets` stores it, {"bytes": ..., "path": ...}, by `table[index][column]`.
@@ -103,12 +103,14 @@ class Table:
             return Path(stored["path"])
         raise FileFormatError(f"{self.name(index)}: {self._column} has no image but {type(stored).__name__}.")
 
-    def take(self, rows: Tensor) -> Table:
+    def take(self, rows: Tensor) -> EncodedTable:
         """Only some of the rows."""
-        return Table(self._table, self._column, self._what, self._rows[rows])
+        return EncodedTable(self._table, self._column, self._what, self._rows[rows])
 
 
-def encoded_split(split: Any, labels: Sequence[str], what: str) -> tuple[Table, np.ndarray[Any, Any], tuple[str, ...]]:
+def encoded_split(
+    split: Any, labels: Sequence[str], what: str
+) -> tuple[EncodedTable, np.ndarray[Any, Any], tuple[str, ...]]:
     """The encoded images, class numbers and class names of a split of `datasets`; `labels` are the columns to try."""
     datasets = _package("datasets", "Public data sets", "lab")
     image = _column(split.column_names, IMAGE_COLUMNS, what)
@@ -119,7 +121,7 @@ def encoded_split(split: Any, labels: Sequence[str], what: str) -> tuple[Table, 
         numbers = np.asarray(split.select_columns([label])[:][label])
     except Exception as error:  # a column of another type, or files that are gone
         raise FileFormatError(f"{what}: {image} and {label} must be images and class numbers ({error}).") from error
-    return Table(split, image, what), numbers, names
+    return EncodedTable(split, image, what), numbers, names
 
 
 class ParquetImages:
@@ -141,7 +143,7 @@ class ParquetImages:
         except Exception as error:  # Arrow's own errors
             raise FileFormatError(f"{what}: cannot be read as Parquet ({error}). Download it again.") from error
         self.names = _class_names(schema, label)
-        self.encoded = Table(self, image, what)
+        self.encoded = EncodedTable(self, image, what)
         self._image = image
 
     def __len__(self) -> int:

@@ -10,9 +10,9 @@ from typing import Any
 
 from focalcal.core.checks import require
 from focalcal.errors import FileFormatError, InputError, MissingExtraError
-from focalcal_lab.data.base import Data
-from focalcal_lab.translation.batch import Pairs
-from focalcal_lab.translation.corpus import Language, draw_pairs
+from focalcal_lab.data.dataset import DataSplits
+from focalcal_lab.translation.sentence_pairs import Pairs
+from focalcal_lab.translation.toy_language import Language, draw_pairs
 from focalcal_lab.translation.vocabulary import BOS, EOS, PAD, BytePairs, Vocabulary, Words
 
 # By which names a split's files are known, the first one being that of the lab.
@@ -32,8 +32,8 @@ def toy_translation(
     noise: float = 0.02,
     language: int = 0,
     tokens: int | None = None,
-) -> Data:
-    """A made-up language pair (`focalcal_lab.translation.corpus`); `seed` draws the sentences, `language` the words.
+) -> DataSplits:
+    """The made-up language pair of `toy_language`; `seed` draws the sentences, `language` the words.
 
     >>> data = toy_translation(None, seed=0, num_train=8, num_val=4, num_test=4)
     >>> data.num_classes, len(data.train), data.test.texts[0]
@@ -50,7 +50,7 @@ def toy_translation(
     return _data("toy-translation", splits, vocabulary, about=about, tokens=tokens, seed=seed)
 
 
-def wmt14_en_de(folder: Path | None, *, seed: int, **options: Any) -> Data:
+def wmt14_en_de(folder: Path | None, *, seed: int, **options: Any) -> DataSplits:
     """WMT 2014 English to German: newstest2013 to validate on, newstest2014 to test on. Options: `parallel_text`'s.
 
     Without a folder it comes from Hugging Face; a folder holds train.en, train.de and so on.
@@ -64,7 +64,7 @@ def wmt14_en_de(folder: Path | None, *, seed: int, **options: Any) -> Data:
 
 def parallel_text(
     folder: Path, *, seed: int, source: str = "en", target: str = "de", name: str = "parallel-text", **options: Any
-) -> Data:
+) -> DataSplits:
     """Parallel text files, one sentence a line: train.en and train.de, val.en and val.de, test.en and test.de.
 
     They may be gzipped (train.en.gz). Options: `vocabulary_size` (32,000), `vocabulary_file` (a vocabulary to read, or
@@ -86,7 +86,7 @@ def _of_texts(
     max_tokens: int = 256,
     tokens: int | None = None,
     num_train: int | None = None,
-) -> Data:
+) -> DataSplits:
     """Data of text with a vocabulary of byte pairs from its training split; the first `num_train` pairs of it."""
     train = [pair for pair in splits[0][:num_train] if all(pair)]
     file = None if vocabulary_file is None else Path(vocabulary_file)
@@ -109,10 +109,10 @@ def _data(
     tokens: int | None,
     seed: int,
     max_tokens: int | None = None,
-) -> Data:
+) -> DataSplits:
     train = _encoded(splits[0], vocabulary, max_tokens=max_tokens, tokens=tokens, seed=seed)
     val, test = (_encoded(pairs, vocabulary, texts=pairs) for pairs in splits[1:])
-    return Data(
+    return DataSplits(
         name=name,
         train=train,
         val=val,

@@ -93,7 +93,7 @@ def measured_by(recipe: Recipe) -> set[tuple[str, str, str]]:
     >>> ("post", "bleu", "") in measured_by(catalog()["mukhoti2020/wmt14-en-de-transformer"])
     True
     """
-    from focalcal_lab.measure import MEASURES, UNSCALED
+    from focalcal_lab.measurement import MEASURES, UNSCALED
 
     plan = recipe.measurement
     after = {wish.phase for wish in plan.calibrators}

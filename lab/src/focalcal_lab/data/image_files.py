@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from focalcal.errors import FileFormatError, InputError, MissingExtraError
-from focalcal_lab.data.base import Batch, Rows
+from focalcal_lab.data.dataset import Batch, TensorRows
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
 
-class Encoded(Protocol):
+class EncodedImages(Protocol):
     """Image files by number: a path or the bytes of a file, and what to call it in an error."""
 
     def __len__(self) -> int: ...
@@ -36,12 +36,12 @@ class Encoded(Protocol):
         """What to call an image in an error."""
         ...
 
-    def take(self, rows: Tensor) -> Encoded:
+    def take(self, rows: Tensor) -> EncodedImages:
         """Only some of the images."""
         ...
 
 
-class Paths:
+class ImagePaths:
     """Image files on disk.
 
     Their names are one array of bytes: workers that are forked would copy a list of strings bit by bit, just by
@@ -61,9 +61,9 @@ class Paths:
         """The path."""
         return str(self[index])
 
-    def take(self, rows: Tensor) -> Paths:
+    def take(self, rows: Tensor) -> ImagePaths:
         """Only some of the files."""
-        taken = Paths([])
+        taken = ImagePaths([])
         taken._paths = self._paths[rows.numpy()]
         return taken
 
@@ -117,7 +117,7 @@ def to_mode(image: Image, channels: int) -> Image:
     return image if image.mode == wanted else image.convert(wanted)
 
 
-class View(Protocol):
+class ImageView(Protocol):
     """How a decoded image becomes pixels (C, H, W); `epoch` and `index` decide on what is random."""
 
     @property
@@ -215,14 +215,14 @@ def _pixels(image: Image) -> np.ndarray[Any, Any]:
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
-class Pictures(Dataset[Any]):
-    """Encoded images with class numbers (N,), decoded when they are asked for.
+class ImageDataset(Dataset[Any]):
+    """EncodedImages images with class numbers (N,), decoded when they are asked for.
 
     A runner that trains on them calls `set_epoch` before each epoch; the number lies in shared memory, so workers that
     live on see it too.
     """
 
-    def __init__(self, encoded: Encoded, labels: Tensor, view: View) -> None:
+    def __init__(self, encoded: EncodedImages, labels: Tensor, view: ImageView) -> None:
         self.encoded, self.labels, self.view = encoded, labels, view
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
@@ -248,9 +248,9 @@ class Pictures(Dataset[Any]):
             place[...] = self.pixels(int(index))
         return batch, self.labels[torch.as_tensor(indices)]
 
-    def take(self, rows: Tensor, view: View | None = None) -> Pictures:
+    def take(self, rows: Tensor, view: ImageView | None = None) -> ImageDataset:
         """Only some of the images, perhaps looked at in another way."""
-        return Pictures(self.encoded.take(rows), self.labels[rows], view or self.view)
+        return ImageDataset(self.encoded.take(rows), self.labels[rows], view or self.view)
 
     def fits_in_memory(self) -> bool:
         """Whether all decoded images take less than half of the machine's memory."""
@@ -260,7 +260,7 @@ class Pictures(Dataset[Any]):
             return True
         return len(self) * math.prod(self.view.shape) < memory / 2
 
-    def rows(self) -> Rows:
+    def rows(self) -> TensorRows:
         """All images, decoded once, by as many threads as there are cores: Pillow decodes side by side."""
         batch = torch.empty((len(self), *self.view.shape), dtype=torch.uint8)
         places = batch.numpy()
@@ -271,10 +271,10 @@ class Pictures(Dataset[Any]):
         with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
             for _ in pool.map(decode, range(len(self))):
                 pass
-        return Rows(batch, self.labels)
+        return TensorRows(batch, self.labels)
 
 
-def in_memory(pictures: Pictures, wanted: bool | None) -> Rows | Pictures:
+def in_memory(pictures: ImageDataset, wanted: bool | None) -> TensorRows | ImageDataset:
     """The images decoded for good if that is wanted; if nothing is said, when they fit."""
     return pictures.rows() if (pictures.fits_in_memory() if wanted is None else wanted) else pictures
 
@@ -298,7 +298,7 @@ def images_in(folder: Path) -> list[str]:
     return found
 
 
-def pictures_in(folder: Path, classes: Sequence[str], view: View) -> Pictures:
+def pictures_in(folder: Path, classes: Sequence[str], view: ImageView) -> ImageDataset:
     """The images of a folder of class folders; every class must be one of `classes`, and each folder have an image."""
     paths: list[str] = []
     labels: list[int] = []
@@ -313,7 +313,7 @@ def pictures_in(folder: Path, classes: Sequence[str], view: View) -> Pictures:
         labels += [numbers[name]] * len(found)
     if not paths:
         raise InputError(f"{folder}: has no class folders with images; expected {folder}/<class>/<image>.png.")
-    return Pictures(Paths(paths), torch.tensor(labels), view)
+    return ImageDataset(ImagePaths(paths), torch.tensor(labels), view)
 
 
 def shown(names: Sequence[str], most: int = 5) -> str:

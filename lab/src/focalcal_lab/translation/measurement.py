@@ -19,12 +19,12 @@ from focalcal.calibrators.search import Grid, temperatures_of
 from focalcal.core.binning import Bins, bin_norm, bin_predictions, equal_width_edges
 from focalcal.core.checks import require
 from focalcal.errors import InputError, MissingExtraError
-from focalcal_lab.data.base import Data
+from focalcal_lab.data.dataset import DataSplits
 from focalcal_lab.models.transformer import Transformer
 from focalcal_lab.recipe import Calibration, Recipe
-from focalcal_lab.results import Measured
-from focalcal_lab.translation.batch import IGNORED, Pairs
-from focalcal_lab.translation.search import LENGTH_PENALTY, beam_search
+from focalcal_lab.run_results import MeasuredNumber
+from focalcal_lab.translation.beam_search import LENGTH_PENALTY, beam_search
+from focalcal_lab.translation.sentence_pairs import IGNORED, Pairs
 
 Progress = Callable[[int, int, str], object]
 
@@ -193,12 +193,12 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[f
 
 def conclude_translation(
     network: nn.Module,
-    data: Data,
+    data: DataSplits,
     recipe: Recipe,
     folder: str | Path,
     device: torch.device | str,
     progress: Progress | None = None,
-) -> tuple[list[Measured], dict[str, Any]]:
+) -> tuple[list[MeasuredNumber], dict[str, Any]]:
     """Measure a trained translator as [mukhoti2020, Table 3, Fig. 5] do.
 
     The temperature with the lowest ECE of the validation split's tokens is fitted (of 0.1 to 10 in steps of 0.1, unless
@@ -234,7 +234,7 @@ def _calibration(recipe: Recipe) -> Calibration:
 @dataclass(frozen=True)
 class _Run:
     network: Transformer
-    data: Data
+    data: DataSplits
     recipe: Recipe
     device: torch.device | str
     progress: Progress
@@ -271,7 +271,7 @@ class _Run:
         return pairs
 
 
-def _concluded(run: _Run, calibration: Calibration, folder: Path) -> tuple[list[Measured], dict[str, Any]]:
+def _concluded(run: _Run, calibration: Calibration, folder: Path) -> tuple[list[MeasuredNumber], dict[str, Any]]:
     measurement = run.recipe.measurement
     grid = calibration.options.get("grid", "mukhoti2020")
     temperatures = temperatures_of(grid)
@@ -286,7 +286,7 @@ def _concluded(run: _Run, calibration: Calibration, folder: Path) -> tuple[list[
     _write_translations(run.pairs("test"), [translations[t] for t in dict.fromkeys((1.0, best))], folder)
     _write_calibrator(val, best, grid, run.data.num_classes, folder)
     rows = [
-        Measured(name, metric, value, temperature=fitted)
+        MeasuredNumber(name, metric, value, temperature=fitted)
         for name, temperature, fitted in (("pre", 1.0, None), (calibration.phase, best, best))
         for metric, value in (
             ("ece_ew", test.ece(temperature)),

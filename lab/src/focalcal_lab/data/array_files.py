@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from focalcal.errors import FileFormatError
-from focalcal_lab.data.base import Rows
+from focalcal_lab.data.dataset import TensorRows
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -131,7 +131,7 @@ def to_labels(labels: Array, what: str, num_rows: int, num_classes: int) -> Tens
     return torch.from_numpy(numbers.astype(np.int64))
 
 
-def npz_rows(path: Path, split: str, *, num_classes: int, channels: int, size: int) -> Rows | None:
+def npz_rows(path: Path, split: str, *, num_classes: int, channels: int, size: int) -> TensorRows | None:
     """A split of an .npz file of images, plain or in delta form; None if it has no such split."""
     images = [key.format(split=split) for key in IMAGE_KEYS]
     labels = [key.format(split=split) for key in LABEL_KEYS]
@@ -144,7 +144,7 @@ def npz_rows(path: Path, split: str, *, num_classes: int, channels: int, size: i
     if numbers is None:
         raise FileFormatError(f"{path}: has images but no labels for {split}; they are called {' or '.join(labels)}.")
     inputs = to_bytes(pixels, f"{path}: the images of {split}", channels, size)
-    return Rows(inputs, to_labels(numbers, f"{path}: the labels of {split}", len(inputs), num_classes))
+    return TensorRows(inputs, to_labels(numbers, f"{path}: the labels of {split}", len(inputs), num_classes))
 
 
 def _first(found: Mapping[str, Array], names: Iterable[str]) -> Array | None:

@@ -11,8 +11,8 @@ from focalcal.errors import InputError
 from focalcal.files import read_predictions
 from focalcal.report.build import ModelInput, build_contents
 from focalcal.report.html import write_report
-from focalcal_lab.folder import RunFolder
 from focalcal_lab.recipe import Recipe
+from focalcal_lab.run_folder import RunFolder
 
 
 def write_runs_report(runs: Mapping[str, Path], path: str | Path) -> None:

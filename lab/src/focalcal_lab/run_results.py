@@ -14,7 +14,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredNumber:
     """One number, on the test split.
 
     `phase` is "pre" before any calibrator, else the phase of the recipe's calibrator ("post", "ets", "spline", "fts",
@@ -43,7 +43,7 @@ class RunResult:
     num_train: int
     num_val: int
     num_test: int
-    rows: list[Measured]
+    rows: list[MeasuredNumber]
     extra: dict[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
 
@@ -57,7 +57,7 @@ class FinishedRun:
 
 
 @dataclass(frozen=True)
-class Runs:
+class RunsResult:
     """The answer of `focalcal lab run` and `focalcal lab resume`; `report` is the page that shows them, if there is."""
 
     runs: list[FinishedRun]
@@ -67,7 +67,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class DryRun:
+class DryRunResult:
     """The answer of `focalcal lab run --dry-run`: the loss of the first batch of each method."""
 
     recipe: str
@@ -90,6 +90,6 @@ def read_result(path: str | Path) -> RunResult:
         fields = json.loads(Path(path).read_text(encoding="utf-8"))
         if fields["schema"] != SCHEMA:
             raise FileFormatError(f"{path}: it has schema {fields['schema']}; this version reads {SCHEMA}.")
-        return RunResult(**{**fields, "rows": [Measured(**row) for row in fields["rows"]]})
+        return RunResult(**{**fields, "rows": [MeasuredNumber(**row) for row in fields["rows"]]})
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise FileFormatError(f"{path}: it is not the result of a run: {error}.") from error

@@ -18,7 +18,7 @@ Batch: TypeAlias = "tuple[Any, Tensor]"
 class Batched(Protocol):
     """A data set that gives whole batches: what torch's loader asks of `__getitems__`, without a list in between.
 
-    >>> rows = Rows(torch.zeros(3, 2), torch.tensor([0, 1, 0]))
+    >>> rows = TensorRows(torch.zeros(3, 2), torch.tensor([0, 1, 0]))
     >>> hasattr(rows, "__getitems__"), len(rows)
     (True, 3)
     """
@@ -30,10 +30,10 @@ class Batched(Protocol):
         ...
 
 
-class Rows(Dataset[Any]):
+class TensorRows(Dataset[Any]):
     """Inputs (N, ...) and class numbers (N,) in memory.
 
-    >>> rows = Rows(torch.arange(6.0).reshape(3, 2), torch.tensor([0, 1, 0]))
+    >>> rows = TensorRows(torch.arange(6.0).reshape(3, 2), torch.tensor([0, 1, 0]))
     >>> rows.__getitems__([2, 0])
     (tensor([[4., 5.],
             [0., 1.]]), tensor([0, 0]))
@@ -55,7 +55,7 @@ class Rows(Dataset[Any]):
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSplits:
     """A data set, split.
 
     `augment` changes a training batch at random (with torch's global generator), `prepare` every batch (bytes to
@@ -83,15 +83,15 @@ class Data:
     one_row_a_sample: bool = True
 
 
-class Load(Protocol):
+class LoadData(Protocol):
     """How a data set is loaded: from `folder` if there is one, else from where the set is public.
 
     >>> from focalcal_lab.data.synthetic import digits
-    >>> load: Load = digits
+    >>> load: LoadData = digits
     >>> load(None, seed=0).name
     'digits'
     """
 
-    def __call__(self, folder: Path | None, *, seed: int, **options: Any) -> Data:
+    def __call__(self, folder: Path | None, *, seed: int, **options: Any) -> DataSplits:
         """The data, split by the seed."""
         ...

@@ -1,4 +1,4 @@
-"""Where a data set's images come from, whichever of the usual formats they are in, and how they become `Data`."""
+"""Where a data set's images come from, whichever of the usual formats they are in, and how they become `DataSplits`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from focalcal.errors import InputError
-from focalcal_lab.data.arrays import npz_rows, to_labels
-from focalcal_lab.data.base import Data, Rows
-from focalcal_lab.data.hub import ParquetImages, encoded_split, is_saved, load_public, load_saved
-from focalcal_lab.data.images import CropAndFlip, Standardize
-from focalcal_lab.data.pictures import CenterView, Pictures, class_folders, in_memory, pictures_in, shown
-from focalcal_lab.data.splits import Split, divide, first_rows
+from focalcal_lab.data.array_files import npz_rows, to_labels
+from focalcal_lab.data.augmentation import CropAndFlip, Standardize
+from focalcal_lab.data.dataset import DataSplits, TensorRows
+from focalcal_lab.data.huggingface import ParquetImages, encoded_split, is_saved, load_public, load_saved
+from focalcal_lab.data.image_files import CenterView, ImageDataset, class_folders, in_memory, pictures_in, shown
+from focalcal_lab.data.splits import SplitSizes, divide, first_rows
 
 TEST_NAMES = ("test", "valid", "val", "validation")
 
 
 @dataclass(frozen=True)
-class Facts:
+class ImageSetFacts:
     """What is known of a published set: names for humans and files, the hub's, sizes, and the pixels' statistics."""
 
     title: str
@@ -45,14 +45,14 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundImages:
     """Images before they are split, and where they were found."""
 
-    train: Rows | Pictures | None
-    test: Rows | Pictures | None
+    train: TensorRows | ImageDataset | None
+    test: TensorRows | ImageDataset | None
     origin: str
     class_names: tuple[str, ...] = ()
-    extra: Rows | Pictures | None = None
+    extra: TensorRows | ImageDataset | None = None
 
 
 def home(folder: Path, names: Sequence[str]) -> Path:
@@ -60,7 +60,7 @@ def home(folder: Path, names: Sequence[str]) -> Path:
     return next((folder / name for name in names if (folder / name).is_dir()), folder)
 
 
-def find_images(folder: Path, facts: Facts) -> Found | None:
+def find_images(folder: Path, facts: ImageSetFacts) -> FoundImages | None:
     """A set in a local folder (or file) in one of the formats that every set may have; None if there is none."""
     npz = [folder] if folder.suffix == ".npz" else [folder / name for name in facts.npz]
     for path in npz:
@@ -76,20 +76,20 @@ def find_images(folder: Path, facts: Facts) -> Found | None:
     return None
 
 
-def find_public(facts: Facts) -> Found:
+def find_public(facts: ImageSetFacts) -> FoundImages:
     """A set from Hugging Face."""
     splits = load_public(facts.hub, facts.config, instead=facts.instead)
     return _from_splits(splits, f"Hugging Face {facts.hub}", facts)
 
 
-def nothing_found(folder: Path, facts: Facts) -> InputError:
+def nothing_found(folder: Path, facts: ImageSetFacts) -> InputError:
     """What to say when a folder has no known format."""
     if not folder.exists():
         return InputError(f"folder: must exist; got {folder}. It should have {facts.instead}.")
     return InputError(f"folder: must have {facts.title}; found none in {folder}. It should have {facts.instead}.")
 
 
-def _from_npz(path: Path, facts: Facts) -> Found:
+def _from_npz(path: Path, facts: ImageSetFacts) -> FoundImages:
     channels = len(facts.mean)
     train, test = (
         npz_rows(path, split, num_classes=facts.num_classes, channels=channels, size=facts.size)
@@ -99,22 +99,22 @@ def _from_npz(path: Path, facts: Facts) -> Found:
         raise InputError(
             f"{path}: has no images under a known name: train_images, train_labels, test_images, test_labels."
         )
-    return Found(train, test, path.name, facts.class_names)
+    return FoundImages(train, test, path.name, facts.class_names)
 
 
-def _from_splits(splits: Any, origin: str, facts: Facts) -> Found:
-    found: dict[str, Pictures] = {}
+def _from_splits(splits: Any, origin: str, facts: ImageSetFacts) -> FoundImages:
+    found: dict[str, ImageDataset] = {}
     names: tuple[str, ...] = ()
     for name, split in splits.items():
         if name in ("train", "extra", *TEST_NAMES):
             encoded, numbers, names = encoded_split(split, facts.labels, f"{origin}, {name}")
             labels = to_labels(numbers, f"{origin}, {name}: labels", len(encoded), facts.num_classes)
-            found[name] = Pictures(encoded, labels, _view(facts))
+            found[name] = ImageDataset(encoded, labels, _view(facts))
     test = next((found[name] for name in TEST_NAMES if name in found), None)
-    return Found(found.get("train"), test, origin, _class_names(names, facts, origin), found.get("extra"))
+    return FoundImages(found.get("train"), test, origin, _class_names(names, facts, origin), found.get("extra"))
 
 
-def _from_parquet(paths: Sequence[Path], facts: Facts) -> Found:
+def _from_parquet(paths: Sequence[Path], facts: ImageSetFacts) -> FoundImages:
     # A file's split is the beginning of its name (train-00000-of-00001.parquet), or the folder that it lies in.
     train = [path for path in paths if _starts(path, ("train",))]
     test = next((files for name in TEST_NAMES if (files := [path for path in paths if _starts(path, (name,))])), [])
@@ -122,22 +122,22 @@ def _from_parquet(paths: Sequence[Path], facts: Facts) -> Found:
         raise InputError(
             f"{paths[0].parent}: Parquet files must be called train-... and test-...; got {paths[0].name}."
         )
-    parts: list[Pictures | None] = []
+    parts: list[ImageDataset | None] = []
     names: tuple[str, ...] = ()
     for files in (train, test):
         table = ParquetImages(files, facts.labels) if files else None
         parts.append(None if table is None else _parquet_pictures(table, files, facts))
         names = table.names if table else names
     origin = shown_files([*train, *test])
-    return Found(parts[0], parts[1], origin, _class_names(names, facts, str(paths[0].parent)))
+    return FoundImages(parts[0], parts[1], origin, _class_names(names, facts, str(paths[0].parent)))
 
 
-def _parquet_pictures(table: ParquetImages, files: Sequence[Path], facts: Facts) -> Pictures:
+def _parquet_pictures(table: ParquetImages, files: Sequence[Path], facts: ImageSetFacts) -> ImageDataset:
     labels = to_labels(table.numbers, f"{files[0]}: labels", len(table), facts.num_classes)
-    return Pictures(table.encoded, labels, _view(facts))
+    return ImageDataset(table.encoded, labels, _view(facts))
 
 
-def _parquet_files(folder: Path, facts: Facts) -> list[Path]:
+def _parquet_files(folder: Path, facts: ImageSetFacts) -> list[Path]:
     """The Parquet files of a folder laid out as the hub's; other folders may have those of another set."""
     if folder.is_file():
         return [folder] if folder.suffix == ".parquet" else []
@@ -148,7 +148,7 @@ def _parquet_files(folder: Path, facts: Facts) -> list[Path]:
     return [path for place in places for path in sorted(folder.glob(f"{place}*.parquet"))]
 
 
-def _class_names(names: tuple[str, ...], facts: Facts, what: str) -> tuple[str, ...]:
+def _class_names(names: tuple[str, ...], facts: ImageSetFacts, what: str) -> tuple[str, ...]:
     """The names that a file gives its classes, which must be the published ones where those are known."""
     if names and facts.class_names and names != facts.class_names:
         raise InputError(f"{what}: is not {facts.title}; its classes are {shown(names)}.")
@@ -170,7 +170,7 @@ def _test_folder(folder: Path) -> Path | None:
     return next((folder / name for name in TEST_NAMES if (folder / name).is_dir()), None)
 
 
-def _from_folders(folder: Path, facts: Facts) -> Found:
+def _from_folders(folder: Path, facts: ImageSetFacts) -> FoundImages:
     test = _test_folder(folder)
     train = folder / "train" if (folder / "train").is_dir() else None
     classes = class_folders(train or test or folder)
@@ -180,26 +180,33 @@ def _from_folders(folder: Path, facts: Facts) -> Found:
     parts = [pictures_in(part, classes, _view(facts)) if part else None for part in (train, test)]
     # The published order of CIFAR's classes is that of their names, so the folders' order is the same.
     numbered = all(name.isdecimal() for name in classes) and facts.class_names
-    return Found(
+    return FoundImages(
         parts[0], parts[1], f"image folders of {folder.name}", facts.class_names if numbered else tuple(classes)
     )
 
 
-def _view(facts: Facts) -> CenterView:
+def _view(facts: ImageSetFacts) -> CenterView:
     return CenterView(facts.size, facts.size, channels=len(facts.mean))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def take(part: Rows | Pictures, rows: Tensor) -> Rows | Pictures:
+def take(part: TensorRows | ImageDataset, rows: Tensor) -> TensorRows | ImageDataset:
     """Only some rows of a part."""
-    return part.take(rows) if isinstance(part, Pictures) else Rows(part.inputs[rows], part.labels[rows])
+    return part.take(rows) if isinstance(part, ImageDataset) else TensorRows(part.inputs[rows], part.labels[rows])
 
 
 def split_data(
-    name: str, found: Found, facts: Facts, split: Split, *, seed: int, augment: CropAndFlip | None, memory: bool | None
-) -> Data:
+    name: str,
+    found: FoundImages,
+    facts: ImageSetFacts,
+    split: SplitSizes,
+    *,
+    seed: int,
+    augment: CropAndFlip | None,
+    memory: bool | None,
+) -> DataSplits:
     """A set, split into training and validation by the seed; the published test images stay the test set."""
     if found.train is None or found.test is None:
         missing = "training" if found.train is None else "test"
@@ -213,28 +220,30 @@ def split_data(
     return as_data(name, found, facts, parts, f"split with seed {seed}", augment=augment, memory=memory)
 
 
-def only_test_data(name: str, found: Found, facts: Facts, split: Split, *, seed: int, memory: bool | None) -> Data:
+def only_test_data(
+    name: str, found: FoundImages, facts: ImageSetFacts, split: SplitSizes, *, seed: int, memory: bool | None
+) -> DataSplits:
     """A set of which only the test images are used: all three splits are these."""
     if found.test is None:
         raise InputError(f"{name}: needs test images; {found.origin} has none.")
     part = take(found.test, first_rows(len(found.test), split.num_test, seed=seed))
-    part = in_memory(part, memory) if isinstance(part, Pictures) else part
+    part = in_memory(part, memory) if isinstance(part, ImageDataset) else part
     return as_data(name, found, facts, [part] * 3, "only the test images, in all three splits", memory=memory)
 
 
 def as_data(
     name: str,
-    found: Found,
-    facts: Facts,
-    parts: Sequence[Rows | Pictures],
+    found: FoundImages,
+    facts: ImageSetFacts,
+    parts: Sequence[TensorRows | ImageDataset],
     how: str,
     *,
     augment: CropAndFlip | None = None,
     memory: bool | None = None,
-) -> Data:
-    """Three parts as `Data`, decoded for good when they fit in memory."""
-    train, val, test = (in_memory(part, memory) if isinstance(part, Pictures) else part for part in parts)
-    return Data(
+) -> DataSplits:
+    """Three parts as `DataSplits`, decoded for good when they fit in memory."""
+    train, val, test = (in_memory(part, memory) if isinstance(part, ImageDataset) else part for part in parts)
+    return DataSplits(
         name=name,
         train=train,
         val=val,
@@ -257,6 +266,6 @@ def sizes(parts: Sequence[Any]) -> str:
     return "/".join(f"{len(part):,}" for part in parts) + " for training/validation/test"
 
 
-def joined(first: Rows, second: Rows) -> Rows:
+def joined(first: TensorRows, second: TensorRows) -> TensorRows:
     """The rows of both."""
-    return Rows(torch.cat([first.inputs, second.inputs]), torch.cat([first.labels, second.labels]))
+    return TensorRows(torch.cat([first.inputs, second.inputs]), torch.cat([first.labels, second.labels]))

@@ -16,11 +16,19 @@ from torch.utils.data import Dataset, default_collate
 
 from focalcal.core.checks import require, require_finite
 from focalcal.errors import InputError
-from focalcal_lab.data.arrays import npz_keys, read_npz, to_pixels
-from focalcal_lab.data.base import Batch, Data, Rows
-from focalcal_lab.data.images import CropAndFlip, standardize_like
-from focalcal_lab.data.pictures import CenterView, Pictures, class_folders, in_memory, is_grey, pictures_in, shown
-from focalcal_lab.data.sources import sizes
+from focalcal_lab.data.array_files import npz_keys, read_npz, to_pixels
+from focalcal_lab.data.augmentation import CropAndFlip, standardize_like
+from focalcal_lab.data.dataset import Batch, DataSplits, TensorRows
+from focalcal_lab.data.image_files import (
+    CenterView,
+    ImageDataset,
+    class_folders,
+    in_memory,
+    is_grey,
+    pictures_in,
+    shown,
+)
+from focalcal_lab.data.image_sets import sizes
 from focalcal_lab.data.splits import shuffled
 
 _SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"), "test": ("test", "testing")}
@@ -40,7 +48,7 @@ def own(
     flip: bool = True,
     in_memory: bool | None = None,
     num_classes: int | None = None,
-) -> Data:
+) -> DataSplits:
     """Your own data, from one of three places.
 
     1. A folder with a folder of images for each class, or such folders within train, val and test. Images are scaled
@@ -74,15 +82,17 @@ def own(
 
 
 def _as_data(
-    parts: Mapping[str, Rows | Pictures], names: tuple[str, ...], about: str, augment: bool, flip: bool
-) -> Data:
+    parts: Mapping[str, TensorRows | ImageDataset], names: tuple[str, ...], about: str, augment: bool, flip: bool
+) -> DataSplits:
     sample, _ = parts["train"].__getitems__(range(min(len(parts["train"]), 2000)))
     facts = _facts(sample)
     change = CropAndFlip(max(1, facts["size"] // 8), flip) if augment and "size" in facts else None
     train = parts["train"]
     # Images that stay in files are standardised by a sample of them.
-    prepare = standardize_like(train.inputs if isinstance(train, Rows) else sample)
-    return Data("own", parts["train"], parts["val"], parts["test"], len(names), names, change, prepare, facts, about)
+    prepare = standardize_like(train.inputs if isinstance(train, TensorRows) else sample)
+    return DataSplits(
+        "own", parts["train"], parts["val"], parts["test"], len(names), names, change, prepare, facts, about
+    )
 
 
 def _facts(inputs: Tensor) -> dict[str, Any]:
@@ -127,7 +137,7 @@ def _require_classes(labels: Tensor, names: Sequence[str], what: str, at_least: 
 
 def _from_folder(
     folder: Path, size: int, shares: Mapping[str, float], seed: int, memory: bool | None
-) -> tuple[dict[str, Rows | Pictures], tuple[str, ...], str]:
+) -> tuple[dict[str, TensorRows | ImageDataset], tuple[str, ...], str]:
     places = _split_folders(folder)
     train_folder = places["train"] or folder
     classes = class_folders(train_folder)
@@ -159,7 +169,7 @@ def _split_folders(folder: Path) -> dict[str, Path | None]:
     return {split: next((folder / name for name in names if name in inside), None) for split, names in _SPLITS.items()}
 
 
-def _all_grey(parts: Iterable[Pictures]) -> bool:
+def _all_grey(parts: Iterable[ImageDataset]) -> bool:
     return all(is_grey(part.encoded[row], part.encoded.name(row)) for part in parts for row in range(len(part)))
 
 
@@ -178,7 +188,7 @@ def _npz_in(folder: Path) -> Path | None:
 
 def _from_npz(
     path: Path, shares: Mapping[str, float], seed: int
-) -> tuple[dict[str, Rows | Pictures], tuple[str, ...], str]:
+) -> tuple[dict[str, TensorRows | ImageDataset], tuple[str, ...], str]:
     keys = npz_keys(path)
     inputs, labels = (next((key for key in wanted if key in keys), None) for wanted in (_INPUTS, _LABELS))
     if inputs is None or labels is None:
@@ -194,7 +204,7 @@ def _from_npz(
     else:
         _require_classes(numbers, names, str(path), at_least=2)
         rows, how = split_three(numbers, shares, seed=seed), f"val and test drawn with seed {seed}"
-    return {name: Rows(values[each], numbers[each]) for name, each in rows.items()}, names, how
+    return {name: TensorRows(values[each], numbers[each]) for name, each in rows.items()}, names, how
 
 
 def _to_inputs(values: np.ndarray[Any, Any], what: str) -> Tensor:
@@ -287,7 +297,9 @@ def _kind(samples: Any) -> str:
     return f"{type(first).__name__}{keys}"
 
 
-def _imported(path: str, folder: Path | None, shares: Mapping[str, float], seed: int, num_classes: int | None) -> Data:
+def _imported(
+    path: str, folder: Path | None, shares: Mapping[str, float], seed: int, num_classes: int | None
+) -> DataSplits:
     sets = _as_splits(_import(path), folder, path)
     bases = {name: Collated(base, what=path) for name, base in sets.items()}
     for name, part in bases.items():
@@ -306,7 +318,7 @@ def _imported(path: str, folder: Path | None, shares: Mapping[str, float], seed:
     how = f"{' and '.join(missing)} drawn with seed {seed}" if missing else "as it says"
     train, val, test = (bases[name] for name in ("train", "val", "test"))
     about = f"own data from {path}: {sizes((train, val, test))}, {how}"
-    return Data("own", train, val, test, count, names, facts=facts, about=about)
+    return DataSplits("own", train, val, test, count, names, facts=facts, about=about)
 
 
 def _import(path: str) -> Any:

@@ -10,20 +10,20 @@ from torch import Tensor
 from focalcal.core.checks import require
 from focalcal.errors import MissingExtraError
 from focalcal_lab.models.transformer import Transformer
-from focalcal_lab.translation.batch import LONGER, TranslationInputs
+from focalcal_lab.translation.sentence_pairs import LONGER, TranslationInputs
 
 # [vaswani2017, Sec. 6.1]
 LENGTH_PENALTY = 0.6
 
 
-class Tempered:
+class BeamTemperature:
     r"""What a beam adds up at temperature T: $\log \mathrm{softmax}(x / T)$, from log-probabilities or logits $x$.
 
     `generate` hands log-probabilities to its processors in beam search. Its own temperature would divide them and not
     normalise again: every hypothesis' score would be divided by T, and their order stay as it was. It leaves the
     temperature out of beam search altogether.
 
-    >>> Tempered(2.0)(torch.empty(0), torch.tensor([[0.0, -2.0]])).exp()
+    >>> BeamTemperature(2.0)(torch.empty(0), torch.tensor([[0.0, -2.0]])).exp()
     tensor([[0.7311, 0.2689]])
     """
 
@@ -87,7 +87,7 @@ def beam_search(
         inputs=inputs.source,
         attention_mask=inputs.source_mask,
         generation_config=settings,
-        logits_processor=LogitsProcessorList([Tempered(temperature)]),
+        logits_processor=LogitsProcessorList([BeamTemperature(temperature)]),
         stopping_criteria=StoppingCriteriaList([limit]),
     )
     rows = zip(found[:, 1:].tolist(), limit.limits.tolist(), strict=True)
