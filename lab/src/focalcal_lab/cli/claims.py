@@ -174,9 +174,10 @@ def _row(
     verdict: Verdict = "needs training" if check is None else "not run"
     if check and result:
         verdict = "failed" if not result.passed else "holds" if check.holds else "holds with a correction"
+    facts: dict[str, Any] = {name: claim[name] for name in ("id", "paper", "where", "claim", "kind", "note")}
+    facts |= {name: entry[name] for name in ("printed", "true", "standing", "equation", "recipes", "runs", "seeds")}
     return ClaimRow(
-        **{name: claim[name] for name in ("id", "paper", "where", "claim", "kind", "note")},
-        **{name: entry[name] for name in ("printed", "true", "standing", "equation", "recipes", "runs", "seeds")},
+        **facts,
         needs=NEEDS[claim["checkable_on"]],
         check=check.name if check else "",
         checked=check.checked if check else "",
