@@ -35,8 +35,10 @@ UNLISTED = {
 
 
 def _lists() -> dict[str, list[str]]:
-    """Every `__all__` of the package, by module, read without importing it."""
+    """Every `__all__` of the package, by module, read without importing it unless it is lazy."""
     found = {}
+    for path in sorted((ROOT / "src/focalcal").glob("*/__init__.pyi")):
+        found[f"focalcal.{path.parent.name}"] = list(import_module(f"focalcal.{path.parent.name}").__all__)
     for path in sorted((ROOT / "src").rglob("*.py")):
         module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

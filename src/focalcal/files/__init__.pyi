@@ -6,7 +6,6 @@ from .reading import read_predictions as read_predictions
 from .rewriting import RewriteJob as RewriteJob
 from .rewriting import rewrite_predictions as rewrite_predictions
 from .shard import Shard as Shard
-from .table import FORMATS as FORMATS
 from .table import FileFormat as FileFormat
 from .table import register_format as register_format
 from .top_k_stream import TopKStream as TopKStream

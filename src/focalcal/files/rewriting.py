@@ -106,7 +106,13 @@ def _not_itself(shard: Shard, place: Path) -> Path:
 
 @dataclass
 class RewriteJob:
-    """What is to be done to each file, and how many rows it has been done to."""
+    """What is done to the scores of each file, and the number of rows to which it has been done.
+
+    >>> job = RewriteJob(lambda scores, kind: scores / scores.sum(1, keepdims=True), Columns(), "probs", None)
+    >>> calibrated = job.calibrated("val.npz", "logits")
+    >>> calibrated(np.array([[3.0, 1.0]])), job.done
+    (array([[0.75, 0.25]]), 1)
+    """
 
     calibrate: Calibrate
     columns: Columns

@@ -23,6 +23,11 @@ class Shard:
     """One file with its format; scores and labels in two .npy are one shard, and so is a directory of named .npy.
 
     `constants` are the columns that a path such as `split=val/language=en/part-0.parquet` has of its own.
+
+    >>> from focalcal.files.table import CSV
+    >>> shard = Shard(CSV, (SourceFile.of("val/part-0.tsv"),))
+    >>> shard.name, shard.suffix
+    ('val/part-0.tsv', '.tsv')
     """
 
     format: FileFormat

@@ -148,6 +148,7 @@ SAFETENSORS = FileFormat(
 )
 
 FORMATS: dict[str, FileFormat] = {each.name: each for each in (NPZ, NPY, CSV, PARQUET, ARROW, SAFETENSORS)}
+"""All formats by name."""
 
 
 def register_format(file_format: FileFormat) -> None:
