@@ -8,13 +8,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+_LOCATION = re.compile(r"\w+(\.\w+)+:\w+")  # "package.module:name", as tables and entry points have it
 
 
 def imports(source: str, *, package: str, root: str) -> set[str]:
     """The full names that a module of `package` imports: in functions, under TYPE_CHECKING and by `import_module` too.
 
+    Strings that name a place, such as "package.module:name", count as imports of it.
     `from a import b` counts as `a.b`, because b may be a module. Attributes of the package `root` count as imports of
     them, because loading them is what they do.
     """
@@ -30,6 +34,8 @@ def imports(source: str, *, package: str, root: str) -> set[str]:
             found |= {f"{_source_of(node, package)}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Call):
             found |= set(_called(node, package))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _LOCATION.fullmatch(node.value):
+            found.add(node.value.replace(":", "."))
     attributes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
     found |= {
         f"{root}.{each.attr}" for each in attributes if isinstance(each.value, ast.Name) and each.value.id in aliases

@@ -8,26 +8,26 @@ from pathlib import Path
 import pytest
 
 from tests.docs.files import put_files
-from tests.docs.markdown import PageError, read_page
+from tests.docs.markdown import Page, PageError, read_page
 from tests.docs.runner import run_page
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "lab/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 
-def _is_slow(path: Path) -> bool:
+def _read(path: Path) -> Page | str:
+    """The page, or what is wrong with it."""
     try:
-        return read_page(path).slow
-    except PageError:
-        return False  # the test says what is wrong
+        return read_page(path)
+    except PageError as error:
+        return str(error)
 
 
-def _parameter(path: Path) -> object:
-    marks = [pytest.mark.slow] if _is_slow(path) else []
-    return pytest.param(path, id=str(path.relative_to(ROOT)), marks=marks)
+READ = {path: _read(path) for path in ALL}
+PAGES = [page for page in READ.values() if isinstance(page, Page) and page.blocks]
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +45,13 @@ def no_cluster_left():
         ray.shutdown()
 
 
+def test_every_page_keeps_to_the_rules():
+    wrong = [problem for problem in READ.values() if isinstance(problem, str)]
+    assert not wrong, "\n".join(wrong)
+    assert len(PAGES) > 30
+    assert sum(len(page.blocks) for page in PAGES) > 100
+
+
 # Lightning's advice for a tiny run on a CPU, and torch's of Lightning's own calls
 @pytest.mark.filterwarnings(
     "ignore:.*does not have many workers.*",
@@ -53,9 +60,17 @@ def no_cluster_left():
     "ignore:.*LeafSpec.*",
 )
 @pytest.mark.usefixtures("no_cluster_left")
-@pytest.mark.parametrize("path", [_parameter(path) for path in ALL])
-def test_a_page_runs_and_prints_what_it_says(path, tmp_path, cache, monkeypatch):
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=str(page.path.relative_to(ROOT)), marks=[pytest.mark.slow] if page.slow else [])
+        for page in PAGES
+    ],
+)
+def test_a_page_runs_and_prints_what_it_says(page, tmp_path, cache, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
-    page = read_page(path)
     put_files(page.files, tmp_path, cache)
-    run_page(page, tmp_path)
+    try:
+        run_page(page, tmp_path)
+    except PageError as error:
+        pytest.fail(str(error), pytrace=False)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import re
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -15,90 +17,92 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = (ROOT / "src", ROOT / "lab/src")
 PAGES = sorted((ROOT / "docs/reference").glob("*.md"))
 
-# Lists for our own use: what calibrators read, how claims are checked, how pages of results and of claims are written.
-# The figures' functions are in the gallery, docs/figures.md.
-PAPERS = ("mukhoti2020", "ghosh2022", "charoenphakdee2021", "komisarenko2024")
-INTERNAL = (
-    "focalcal.calibrators.data",
-    "focalcal_lab.papers.exact",
-    "reproduction",
-    "reproduction.ledger",
-    *(f"reproduction.figures.{paper}" for paper in PAPERS),
-)
+# Lists for our own use: what calibrators read, how the exact claims of the papers are checked.
+INTERNAL = ("focalcal.calibrators.data", "focalcal_lab.papers.exact")
 # Public modules without a list.
-UNLISTED = {
-    "focalcal.integrations.sklearn": ["CalibratedModel"],
-    "reproduction.figures.catalogue": ["FIGURES", "NOT_DRAWN", "PaperFigure", "figure"],
-}
+UNLISTED = {"focalcal.integrations.sklearn": ["CalibratedModel"], "focalcal_lab": ["papers"]}
 
 
-def _lists() -> dict[str, list[str]]:
-    """Every `__all__` of the package, by module, read without importing it unless it is lazy."""
-    found = {}
-    for path in sorted((ROOT / "src/focalcal").glob("*/__init__.pyi")):
-        found[f"focalcal.{path.parent.name}"] = list(import_module(f"focalcal.{path.parent.name}").__all__)
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if (
-                isinstance(node, ast.Assign)
-                and isinstance(node.targets[0], ast.Name)
-                and node.targets[0].id == "__all__"
-            ):
-                found[module] = ast.literal_eval(node.value)
-    return {module: names for module, names in found.items() if not module.startswith(INTERNAL)} | UNLISTED
-
-
-PUBLIC = [(module, name) for module, names in _lists().items() for name in names]
+@cache
+def _public() -> list[tuple[str, str]]:
+    """Every name of every `__all__` of the library and the lab, with its module."""
+    found = dict(UNLISTED)
+    for source in SOURCES:
+        for path in sorted(source.rglob("*.py")):
+            module = ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+            has_list = re.search(r"^(\w+, )*__all__\b.*=", path.read_text(encoding="utf-8"), re.MULTILINE)
+            if has_list and not module.startswith(INTERNAL):
+                found[module] = import_module(module).__all__
+    return [(module, name) for module, names in found.items() for name in names]
 
 
 @cache
 def _documented() -> dict[str, str]:
-    """What pages of the reference show, by its full name, and the page."""
+    """What the pages of the reference show, by its full name, and the page."""
     lines = [(line, page.name) for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
     shown = [(line.removeprefix("::: "), page) for line, page in lines if line.startswith("::: ")]
-    assert len(shown) == len(dict(shown)), [name for name, count in Counter(dict(shown)).items() if count > 1]
+    twice = [name for name, count in Counter(name for name, _ in shown).items() if count > 1]
+    assert not twice, f"these stand on the pages twice: {', '.join(twice)}"
     return dict(shown)
 
 
 @cache
 def _thing(path: str) -> object:
+    """What a full name stands for, or None if there is no such thing."""
     module, _, name = path.rpartition(".")
     try:
         return getattr(import_module(module), name)
-    except AttributeError:
-        return import_module(path)
+    except (AttributeError, ImportError):
+        try:
+            return import_module(path)
+        except ImportError:
+            return None
 
 
-def _constant(thing: object) -> bool:
-    return not isinstance(thing, ModuleType) and not hasattr(thing, "__name__")
+def test_every_public_name_is_on_exactly_one_page():
+    wrong = []
+    for module, name in _public():
+        thing = _thing(f"{module}.{name}")
+        pages = [page for path, page in _documented().items() if _thing(path) is thing]
+        if len(pages) != 1:
+            wrong.append(f"{module}.{name} is on {', '.join(pages) or 'no page'}")
+    assert not wrong, "\n".join(wrong)
+    assert len(_public()) > 150
 
 
-@pytest.mark.parametrize(("module", "name"), PUBLIC)
-def test_a_public_name_is_on_exactly_one_page(module, name):
-    thing = getattr(import_module(module), name)
-    pages = [page for path, page in _documented().items() if _thing(path) is thing]
-    assert len(pages) == 1, f"{module}.{name} is on {pages or 'no page'}"
+def test_every_name_on_a_page_is_public():
+    public = [_thing(f"{module}.{name}") for module, name in _public()]
+    wrong = [
+        f"{page}: {path}"
+        for path, page in _documented().items()
+        if _thing(path) is None or not any(each is _thing(path) for each in public)
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", _documented())
-def test_a_name_on_a_page_is_public(path):
-    assert any(getattr(import_module(module), name) is _thing(path) for module, name in PUBLIC)
+def test_every_public_name_has_a_docstring_and_an_example():
+    wrong = {f"{module}.{name}: {problem}" for module, name in _public() for problem in _problems(module, name)}
+    assert not wrong, "\n".join(sorted(wrong))
 
 
-@pytest.mark.parametrize(("module", "name"), PUBLIC)
-def test_a_public_name_has_a_docstring_and_an_example(module, name):
-    thing = inspect.unwrap(getattr(import_module(module), name))
-    if _constant(thing):
-        assert _described(module, name)  # what a constant holds, its description says
+def _problems(module: str, name: str) -> Iterator[str]:
+    thing = inspect.unwrap(_thing(f"{module}.{name}"))
+    if not isinstance(thing, ModuleType) and not hasattr(thing, "__name__"):
+        if not _described(module, name):
+            yield "a constant without a string after it that says what it holds"
         return
-    assert thing.__doc__
-    # The doctests of src are tests themselves; here they have to be where pytest finds them.
+    if not thing.__doc__:
+        yield "no docstring"
+    # The doctests of the sources are tests themselves; here they have to be where pytest finds them.
     found = doctest.DocTestFinder(recurse=False).find(thing, module=False)
-    assert any(test.examples for test in found)
-    assert Path(inspect.getfile(thing)).is_relative_to(ROOT / "src")
+    if not any(test.examples for test in found):
+        yield "no example"
+    home = import_module(thing.__module__).__file__ if hasattr(thing, "__module__") else thing.__file__
+    if not any(Path(home).is_relative_to(source) for source in SOURCES):
+        yield "is defined elsewhere"
 
 
 def _described(module: str, name: str) -> bool:
