@@ -15,7 +15,7 @@ _DIFFERS = (
 
 
 @figure(
-    "NormHistogram of logits and weights of a linear model",
+    "Norms of logits and weights of a linear model",
     caption=(
         "Logistic regression on four Gaussian clusters, of which a tenth of the labels is flipped: the root mean "
         "square of the logits and the norm of the two weights, by epoch. Both are larger with cross-entropy than with "
@@ -30,7 +30,7 @@ _DIFFERS = (
     source="recorded",
 )
 def fig7() -> Any:
-    """NormHistogram by epoch, and their limits."""
+    """Norms by epoch, and their limits."""
     return draw_norms(linear())
 
 

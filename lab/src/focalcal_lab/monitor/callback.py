@@ -306,7 +306,7 @@ class MonitorCallback(pl.Callback):
 
 
 class _HeadWatch:
-    """NormHistogram of what goes into a linear layer, and of each row's gradient by its parameters.
+    """Norms of what goes into a linear layer, and of each row's gradient by its parameters.
 
     Only between `begin` and `end`; in training only where gradients are taken, so that another callback's evaluation
     pass does not count.

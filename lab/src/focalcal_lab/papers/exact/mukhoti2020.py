@@ -251,7 +251,7 @@ def prop1_focal_gradient_is_g_times_the_cross_entropy_gradient() -> None:
 
 @check("mukhoti2020.prop1.norm")
 def prop1_focal_gradient_of_a_sample_is_shorter_wherever_g_is_at_most_1() -> None:
-    """NormHistogram of logit gradients for 999 probabilities; and a batch for which the claim cannot be carried over."""
+    """Norms of logit gradients for 999 probabilities; and a batch for which the claim cannot be carried over."""
     p = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
     labels = torch.zeros(len(p), dtype=torch.long)
 
