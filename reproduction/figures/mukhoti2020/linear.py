@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from focalcal_lab.problems.draw import draw_mistakes, draw_norms
+from reproduction.toy_problems import draw_mistakes, draw_norms
 from reproduction.figures.catalogue import figure
 from reproduction.figures.recorded import linear
 

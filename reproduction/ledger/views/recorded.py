@@ -68,7 +68,7 @@ def _runs(watch: Watch) -> View:
 def linear() -> list[View]:
     """The linear problem, solved now."""
     from focalcal_lab.problems import linear_problem
-    from focalcal_lab.problems.tables import linear_table
+    from reproduction.toy_problems import linear_table
 
     return [
         _of_markdown(

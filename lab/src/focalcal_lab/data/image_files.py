@@ -216,7 +216,7 @@ def _pixels(image: Image) -> np.ndarray[Any, Any]:
 
 
 class ImageDataset(Dataset[Any]):
-    """EncodedImages images with class numbers (N,), decoded when they are asked for.
+    """Encoded images with class numbers (N,), decoded when they are asked for.
 
     A runner that trains on them calls `set_epoch` before each epoch; the number lies in shared memory, so workers that
     live on see it too.
