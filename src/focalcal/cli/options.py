@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focalcal.cli.console import quick_imports
+from focalcal.files.table import known_suffixes
 
 if TYPE_CHECKING:
     from focalcal.files import Columns
@@ -62,7 +63,7 @@ class OnBadShard(str, Enum):
 
 
 _FILES = (
-    "Predictions: .npz, .npy, .csv, .tsv, .parquet, .arrow, .feather or .safetensors; a directory, a quoted glob or an "
+    f"Predictions: {known_suffixes()}; a directory, a quoted glob or an "
     "address (s3://...) of shards; - for standard input."
 )
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help=f"{_FILES} Several files are joined.")]

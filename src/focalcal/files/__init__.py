@@ -1,18 +1,9 @@
-"""Predictions in files and datasets: read whole, rewritten or streamed in bounded memory, here or on a cluster."""
+"""Predictions in files and datasets: read whole, rewritten or streamed in bounded memory, here or on a cluster.
 
-from focalcal.files.prediction_stream import PredictionStream
-from focalcal.files.prediction_table import Columns, PredictionTable
-from focalcal.files.reading import read_predictions
-from focalcal.files.rewriting import rewrite_predictions
-from focalcal.files.top_k_stream import TopKStream
-from focalcal.files.writing import write_predictions
+The public names stand in `__init__.pyi`; each is loaded when it is first used. The table of formats is in
+`table.py`, and each format has a module of its own.
+"""
 
-__all__ = [
-    "Columns",
-    "PredictionStream",
-    "PredictionTable",
-    "TopKStream",
-    "read_predictions",
-    "rewrite_predictions",
-    "write_predictions",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,8 +12,9 @@ import numpy as np
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError, MissingExtraError
 from focalcal.files.checks import look_up
-from focalcal.files.column_names import ScoreColumns, find_group, find_part, shown
+from focalcal.files.column_names import ScoreColumns, find_group, find_part
 from focalcal.files.memory_limits import require_short, rows_per_batch
+from focalcal.files.messages import shown
 from focalcal.files.named_arrays import strings_of
 from focalcal.files.prediction_table import Columns, PredictionTable
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from focalcal.errors import FileFormatError, InputError
+from focalcal.files.messages import listed
 from focalcal.files.prediction_table import Columns
 from focalcal.predictions.arrays import KINDS, Kind
 
-PARTS = {
+USUAL_NAMES = {
     "labels": ("labels", "label"),
     "weights": ("weights", "weight"),
     "split": ("split",),
@@ -27,7 +28,6 @@ _ONE_PER_CLASS: dict[Kind, re.Pattern[str]] = {
     "probs": re.compile("probs?" + _CLASS, re.DOTALL),
 }
 PREFIX: dict[Kind, str] = {"logits": "logit_", "log_probs": "log_prob_", "probs": "prob_"}
-_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -61,35 +61,6 @@ def require_free(name: str, new: Sequence[str], others: Sequence[str]) -> None:
         )
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names for a message, the first few of them.
-
-    >>> listed(["a", "b"]), listed([])
-    ('a, b', 'nothing')
-    """
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(shown, names[:_SHOWN])) + more or "nothing"
-
-
-def shown(text: object, longest: int = 60) -> str:
-    """What a file says, for a message: on one line and of bounded length, without signs that a terminal would obey.
-
-    >>> shown("two\\nlines"), shown("a long one", longest=8)
-    ('two lines', 'a lon...')
-    """
-    line = "".join(sign if sign.isprintable() else " " for sign in str(text))
-    return line if len(line) <= longest else line[: longest - 3] + "..."
-
-
-def is_text(text: str) -> bool:
-    """Whether a string can be written; JSON can say halves of characters, which cannot.
-
-    >>> is_text("größe"), is_text("\\ud800")
-    (True, False)
-    """
-    return not any("\ud800" <= sign <= "\udfff" for sign in text)
-
-
 def require_once(name: str, there: Sequence[str]) -> None:
     """Refuse columns of the same name: it would be unclear which one counts."""
     twice = sorted(each for each, count in Counter(there).items() if count > 1)
@@ -107,7 +78,7 @@ def find_part(name: str, part: str, there: Sequence[str], wanted: str | None) ->
         if wanted not in there:
             raise InputError(f"{name}: has no {wanted} for {OPTIONS[part]}; it has {listed(there)}. Name one of those.")
         return wanted
-    found = [each for each in PARTS[part] if each in there]
+    found = [each for each in USUAL_NAMES[part] if each in there]
     if len(found) > 1:
         raise InputError(f"{name}: has both {' and '.join(found)}; say which one counts with {OPTIONS[part]} KEY.")
     return found[0] if found else None

@@ -18,21 +18,25 @@ from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files.checks import check_scores
 from focalcal.files.column_names import (
+    PREFIX,
     ScoreColumns,
     find_group,
     find_part,
     find_score_columns,
-    listed,
+    require_free,
     require_once,
-    shown,
 )
 from focalcal.files.memory_limits import require_memory, require_short, rows_per_batch
+from focalcal.files.messages import listed, shown
 from focalcal.files.prediction_table import Columns, PredictionTable
-from focalcal.files.source_file import SourceFile, format_by_bytes
+from focalcal.files.source_file import SourceFile
 from focalcal.predictions.arrays import Kind
 
 if TYPE_CHECKING:
     from _csv import Reader
+
+    from focalcal.files.rewriting import RewriteJob
+    from focalcal.files.shard import Shard
 
 _BOM = b"\xef\xbb\xbf"
 # Enough for the header line of ten thousand classes.
@@ -162,9 +166,6 @@ def open_text(source: SourceFile, columns: Columns) -> Iterator[TextFile]:
 def _require_text(source: SourceFile, begin: bytes) -> None:
     if not begin.strip(_BOM + b" \r\n\t"):
         raise FileFormatError(f"{source.name}: is empty. Give a file with a header line and rows.")
-    found = format_by_bytes(begin)
-    if found is not None:
-        raise FileFormatError(f"{source.name}: is not text; it looks like {found}. Give it the suffix .{found}.")
     if b"\0" in begin and begin[:2] not in (b"\xff\xfe", b"\xfe\xff"):
         raise FileFormatError(f"{source.name}: is not text: it holds null bytes. Save it as UTF-8 text.")
 
@@ -250,8 +251,43 @@ def _labels(name: str, labels: Array, scores: ScoreColumns, lines: list[int]) ->
     return np.array([number[each] for each in values.tolist()], dtype=np.int64)[inverse]
 
 
-def rewrite_text(file: TextFile, out: IO[bytes], to: Kind, calibrated: Callable[[Array], Array]) -> None:
-    """The file with its scores run through `calibrated`, block by block, and all other fields as they are."""
+def text_tables(shard: Shard, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
+    """The rows of a text file in one table."""
+    yield read_text(shard.source, columns, by)
+
+
+def write_text(table: PredictionTable, file: IO[bytes]) -> None:
+    """Write a table as text, one score column per class; the suffix of its name says what separates the fields."""
+    if table.history:
+        raise InputError(f"{table.name}: text cannot hold the record of an AdaFocal run. Write .npz or .parquet.")
+    names = table.class_names
+    if names is not None and len(set(names)) < len(names):
+        raise InputError(f"{table.name}: two classes share a name, so their columns would too. Write .npz instead.")
+    classes = names or [str(k) for k in range(table.num_classes)]
+    header = [PREFIX[table.kind][:-1]] if table.scores.ndim == 1 else [PREFIX[table.kind] + each for each in classes]
+    columns: list[list[object]] = table.scores.reshape(table.num_rows, -1).T.astype(np.float64).tolist()
+    labels = table.labels if names is None or table.labels is None else np.array(names, dtype=str)[table.labels]
+    for name, values in (("label", labels), ("weight", table.weights), ("split", table.split)):
+        if values is not None:
+            header.append(name)
+            columns.append(values.tolist())
+    stream = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(stream, delimiter="\t" if table.name.lower().endswith(".tsv") else ",", lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(zip(*columns, strict=True))
+    stream.detach()  # flushes; closing the file is left to the caller
+
+
+def rewrite_text(shard: Shard, job: RewriteJob, out: IO[bytes]) -> None:
+    """Write a copy of a text file with new scores; all other fields stay as they are."""
+    with open_text(shard.source, job.columns) as file:
+        others = [each for each in file.header if each not in file.scores.names]
+        require_free(file.name, file.scores.renamed(job.to), others)
+        _rewrite(file, out, job.to, job.calibrated(file.name, file.scores.kind))
+
+
+def _rewrite(file: TextFile, out: IO[bytes], to: Kind, calibrated: Callable[[Array], Array]) -> None:
+    """Write the file with its scores run through `calibrated`, block by block."""
     new = dict(zip(file.scores.names, file.scores.renamed(to), strict=True))
     header, places = [new.get(name, name) for name in file.header], file.places
     stream = io.TextIOWrapper(out, encoding="utf-8-sig" if file.bom else "utf-8", newline="")

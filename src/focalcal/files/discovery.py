@@ -1,4 +1,4 @@
-"""From what the caller names (files, directories, patterns, standard input) to the shards of one set."""
+"""Finding the files of a set of predictions: paths, directories, patterns, addresses and standard input."""
 
 from __future__ import annotations
 
@@ -7,51 +7,20 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
 from focalcal.errors import InputError
 from focalcal.files.npy import open_npy
 from focalcal.files.remote import is_address, remote_sources
-from focalcal.files.source_file import SourceFile, format_by_bytes, readable_file
+from focalcal.files.shard import Shard
+from focalcal.files.source_file import SourceFile, readable_file
+from focalcal.files.table import CSV, NPY, SNIFFED, format_by_bytes, format_of, known_suffixes, suffixes_that
 from focalcal.predictions.arrays import KINDS
 
-FORMATS = ("npz", "npy", "csv", "tsv", "parquet", "safetensors", "arrow", "feather")
-_READ_ONLY = ("arrow", "feather")
-FOLDER = "folder"
-_KNOWN = ".npz, .npy, .csv, .tsv, .parquet, .arrow, .feather or .safetensors"
-_PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")
 STANDARD_INPUT = "-"
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One file with its format; scores and labels in two .npy are one shard, and so is a directory of named .npy.
-
-    `constants` are the columns that a path such as `split=val/language=en/part-0.parquet` has of its own.
-    """
-
-    format: str
-    sources: tuple[SourceFile, ...]
-    constants: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def source(self) -> SourceFile:
-        """The file, or the one with the scores."""
-        return self.sources[0]
-
-    @property
-    def path(self) -> Path:
-        """The file, or the directory of a shard that is one."""
-        return self.source.path.parent if self.format == FOLDER else self.source.path
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return str(self.path) if self.format == FOLDER else self.source.name
 
 
 def find_shards(paths: str | Path | Sequence[str | Path], stack: ExitStack) -> list[Shard]:
@@ -109,52 +78,25 @@ def partition_of(path: Path) -> dict[str, str]:
     return {key: unquote(value) for key, sign, value in pairs if key and sign}
 
 
-def format_of(path: str | Path) -> str:
-    """The format that a file's suffix stands for.
-
-    >>> format_of("val.NPZ")
-    'npz'
-    """
-    suffix = Path(path).suffix.lower()
-    if suffix[1:] in FORMATS:
-        return suffix[1:]
-    if suffix in _PICKLES:
-        raise InputError(
-            f"{path}: is a pickle by its suffix. focalcal never reads pickles, because they can run any code. "
-            "Save the arrays with np.savez or safetensors."
-        )
-    has = f"has the suffix {suffix}" if suffix else "has no suffix"
-    raise InputError(f"{path}: {has}, which says no format; known are {_KNOWN}. Save or rename it as one of those.")
-
-
-def require_writable(name: str | Path, kind: str) -> None:
-    """Refuse a format that is read but not written.
-
-    >>> require_writable("val.parquet", "parquet")
-    """
-    if kind in _READ_ONLY:
-        raise InputError(f"{name}: Arrow's own files are read, but not written. Use .parquet, which holds the same.")
-
-
 def _in_folder(folder: Path) -> list[Shard]:
     with readable_file(str(folder)):
         there = sorted(each for each in folder.iterdir() if each.name[0] not in "._")
         parts = [each for each in there if "=" in each.name and each.is_dir()]
-        files = [each for each in there if each.suffix.lower()[1:] in FORMATS and each.is_file()]
+        files = [each for each in there if each.suffix.lower() in suffixes_that("read") and each.is_file()]
     if parts and not files:
         return [shard for part in parts for shard in _in_folder(part)]
     if not files:
         raise InputError(
-            f"{folder}: is a directory without prediction files ({_KNOWN}). Name the files, or a pattern such as "
-            f"'{folder}/*/*.parquet'."
+            f"{folder}: is a directory without prediction files ({known_suffixes()}). Name the files, "
+            f"or a pattern such as '{folder}/*/*.parquet'."
         )
-    formats = Counter(format_of(each) for each in files)
-    if len(formats) > 1:
-        said = ", ".join(f"{count} .{name}" for name, count in formats.items())
+    suffixes = Counter(each.suffix.lower() for each in files)
+    if len(suffixes) > 1:
+        said = ", ".join(f"{count} {suffix}" for suffix, count in suffixes.items())
         raise InputError(f"{folder}: holds files of several formats: {said}. Name one with a pattern such as '*.npz'.")
     sources = tuple(SourceFile.of(each) for each in files)
-    if any(each.stem in KINDS for each in files) and "npy" in formats:
-        return [Shard(FOLDER, sources)]
+    if any(each.stem in KINDS for each in files) and format_of(files[0]) is NPY:
+        return [Shard(NPY, sources, is_folder=True)]
     return [_shard(each) for each in sources]
 
 
@@ -164,7 +106,7 @@ def _standard_input(stack: ExitStack) -> Shard:
     shutil.copyfileobj(sys.stdin.buffer, kept)
     kept.flush()
     kept.seek(0)
-    found = format_by_bytes(kept.read(16)) or "csv"
+    found = format_by_bytes(kept.read(SNIFFED)) or CSV
     return Shard(found, (SourceFile("standard input", Path(kept.name)),))
 
 
@@ -173,11 +115,21 @@ def _in_pairs(shards: list[Shard]) -> list[Shard]:
     paired: list[Shard] = []
     for shard in shards:
         last = paired[-1] if paired else None
-        if last and last.format == shard.format == "npy" and len(last.sources) == 1 and _are_labels(shard, last):
-            paired[-1] = Shard("npy", (last.source, shard.source))
+        if (
+            last
+            and last.format is shard.format is NPY
+            and _is_single(last)
+            and _is_single(shard)
+            and _are_labels(shard, last)
+        ):
+            paired[-1] = Shard(NPY, (last.source, shard.source))
         else:
             paired.append(shard)
     return paired
+
+
+def _is_single(shard: Shard) -> bool:
+    return len(shard.sources) == 1 and not shard.is_folder
 
 
 def _are_labels(shard: Shard, scores: Shard) -> bool:

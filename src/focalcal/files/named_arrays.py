@@ -1,4 +1,4 @@
-"""Named arrays as they lie in a file: in an .npz, in a .safetensors, or each in an .npy of its own."""
+"""Named arrays in a file, read and rewritten alike for .npz, .npy and .safetensors."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.column_names import HISTORY, find_group, find_part, find_score_key, is_text, shown
+from focalcal.files.checks import check_shape
+from focalcal.files.column_names import HISTORY, find_group, find_part, find_score_key, require_free
 from focalcal.files.memory_limits import require_memory, require_short, rows_per_batch
+from focalcal.files.messages import is_text, shown
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.predictions.arrays import Kind
+
+if TYPE_CHECKING:
+    from focalcal.files.rewriting import RewriteJob
 
 _CHUNK = 1 << 20
 # Of numpy 1; numpy 2 has 64.
@@ -185,6 +190,25 @@ def array_tables(file: ArrayFile, columns: Columns, by: str | None = None) -> It
         for part in ("split", "groups"):
             found[part] = _named_strings(file, part, found.get(part))
         yield PredictionTable(file.name, scores, kind, class_names=names, **found)  # type: ignore[arg-type]
+
+
+def arrays_of(table: PredictionTable) -> dict[str, Array]:
+    """The arrays of a table under their usual names; class names are stored differently in each format."""
+    parts = {table.kind: table.scores, "labels": table.labels, "weights": table.weights, "split": table.split}
+    arrays = {key: values for key, values in parts.items() if values is not None}
+    return {**arrays, **{HISTORY + key: np.asarray(values) for key, values in table.history.items()}}
+
+
+def rewritten_scores(
+    file: ArrayFile, columns: Columns, job: RewriteJob
+) -> tuple[str, StoredArray, np.dtype, Iterator[Array]]:
+    """The scores of a file of arrays, and the new ones, batch by batch, in the same precision."""
+    key, stored, kind = file.scores(columns)
+    check_shape(file.name, stored.shape)
+    require_free(file.name, [job.to], [each for each in file.arrays if each != key])
+    dtype = stored.value_dtype if stored.bfloat16 else stored.dtype
+    calibrated = job.calibrated(file.name, kind, stored.shape[0])
+    return key, stored, dtype, (calibrated(batch).astype(dtype) for batch in stored.batches())
 
 
 def _class_names(file: ArrayFile, columns: Columns) -> tuple[str, ...] | None:

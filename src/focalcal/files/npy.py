@@ -5,26 +5,39 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy_format
 
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.column_names import shown
 from focalcal.files.memory_limits import readable
-from focalcal.files.named_arrays import ArrayFile, StoredArray, require_possible
-from focalcal.files.prediction_table import Columns
+from focalcal.files.messages import shown
+from focalcal.files.named_arrays import (
+    ArrayFile,
+    StoredArray,
+    array_tables,
+    read_arrays,
+    require_possible,
+    rewritten_scores,
+)
+from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
+from focalcal.files.table import NPY
 from focalcal.predictions.arrays import KINDS, Kind
 
-_MAGIC = b"\x93NUMPY"
 # numpy itself writes headers of about a hundred bytes; longer ones have structured dtypes, which no score has.
 _LONGEST_HEADER = 1 << 14
+_CHUNK = 1 << 20
+
+if TYPE_CHECKING:
+    from focalcal.files.rewriting import RewriteJob
+    from focalcal.files.shard import Shard
 
 Open = Callable[[], AbstractContextManager[BinaryIO]]
 
@@ -53,7 +66,7 @@ def stored_npy(name: str, key: str, open_bytes: Open, num_bytes: int) -> StoredA
 
 def _header(what: str, stream: BinaryIO) -> tuple[np.dtype, tuple[int, ...], bool, int]:
     begin = stream.read(8)
-    if begin[:6] != _MAGIC or len(begin) < 8:
+    if not NPY.sniff(begin) or len(begin) < 8:
         raise FileFormatError(f"{what} is not in npy format: its first bytes are {begin!r}. Save it with np.save.")
     version = (begin[6], begin[7])
     if version not in ((1, 0), (2, 0)):
@@ -138,3 +151,59 @@ def _beside(scores: SourceFile, named: str) -> SourceFile:
         raise InputError(f"{scores.name}: an .npy has no key {named}; name the .npy that holds it.")
     path = Path(named)
     return SourceFile.of(path if path.exists() else scores.path.parent / named)
+
+
+def npy_tables(shard: Shard, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
+    """The rows of scores in an .npy and of the parts beside it, in tables of bounded size."""
+    return array_tables(*_opened(shard, columns), by)
+
+
+def read_npy(shard: Shard, columns: Columns) -> PredictionTable:
+    """All rows of scores in an .npy and of the parts beside it."""
+    return read_arrays(*_opened(shard, columns))
+
+
+def write_npy(table: PredictionTable, file: IO[bytes]) -> None:
+    """Write the scores of a table, and nothing else."""
+    file.write(npy_bytes(table.scores))
+
+
+def rewrite_npy(shard: Shard, job: RewriteJob, out: IO[bytes]) -> None:
+    """Write an .npy of new scores."""
+    _, chunks = rewritten_npy(*_opened(shard, job.columns), job)
+    out.writelines(chunks)
+
+
+def rewrite_npy_folder(
+    shard: Shard, job: RewriteJob, open_output: Callable[[str], AbstractContextManager[IO[bytes]]]
+) -> None:
+    """Write a copy of a directory of named .npy with new scores; `open_output` opens a file in it by name."""
+    file, columns = _opened(shard, job.columns)
+    key, chunks = rewritten_npy(file, columns, job)
+    for source in shard.sources:
+        is_scores = source.path.stem == key
+        with open_output(f"{job.to}.npy" if is_scores else source.path.name) as out:
+            if is_scores:
+                out.writelines(chunks)
+            else:
+                with source.open() as stream:
+                    out.writelines(chunks_of(stream))
+
+
+def rewritten_npy(file: ArrayFile, columns: Columns, job: RewriteJob) -> tuple[str, Iterable[bytes]]:
+    """The key of the scores, and the new ones as an .npy."""
+    key, stored, dtype, batches = rewritten_scores(file, columns, job)
+    return key, chain([npy_header(dtype, stored.shape)], (batch.tobytes() for batch in batches))
+
+
+def chunks_of(stream: IO[bytes]) -> Iterator[bytes]:
+    """The rest of a stream, a bounded number of bytes at a time."""
+    while chunk := stream.read(_CHUNK):
+        yield chunk
+
+
+def _opened(shard: Shard, columns: Columns) -> tuple[ArrayFile, Columns]:
+    """The arrays of a shard, and the names to look for: those of a single .npy are given by its place."""
+    if shard.is_folder:
+        return npy_folder(shard.sources), columns
+    return npy_files(shard.sources, columns), Columns(kind=columns.kind)

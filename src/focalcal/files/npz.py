@@ -8,18 +8,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import IO, BinaryIO, TypeVar, cast
+from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar, cast
+
+import numpy as np
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.column_names import shown
 from focalcal.files.memory_limits import DEFLATE_RATIO, require_no_bomb
-from focalcal.files.named_arrays import ArrayFile, StoredArray
-from focalcal.files.npy import stored_npy
+from focalcal.files.messages import shown
+from focalcal.files.named_arrays import ArrayFile, StoredArray, array_tables, arrays_of, read_arrays
+from focalcal.files.npy import chunks_of, npy_bytes, rewritten_npy, stored_npy
+from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
+from focalcal.files.table import NPZ, SNIFFED
+
+if TYPE_CHECKING:
+    from focalcal.files.rewriting import RewriteJob
+    from focalcal.files.shard import Shard
 
 T = TypeVar("T")
 _ENCRYPTED = 0x1
-_CHUNK = 1 << 20
 
 
 class NpzArchive:
@@ -82,8 +89,8 @@ class _Arrays(Mapping[str, StoredArray]):
 def open_npz(source: SourceFile) -> Iterator[NpzArchive]:
     """An .npz whose members have been checked."""
     with source.open() as file:
-        if file.read(2) != b"PK":
-            raise FileFormatError(f"{source.name}: is not an .npz archive. {source.hint()}Save it with np.savez.")
+        if not NPZ.sniff(file.read(SNIFFED)):
+            raise FileFormatError(f"{source.name}: is not an .npz archive. Save it with np.savez.")
         with _opened(f"{source.name}:", lambda: zipfile.ZipFile(file)) as zipped:
             yield NpzArchive(source.name, zipped, source.size)
 
@@ -145,7 +152,40 @@ def copied_member(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
     return new
 
 
-def chunks_of(stream: IO[bytes]) -> Iterator[bytes]:
-    """The rest of a stream, a bounded number of bytes at a time."""
-    while chunk := stream.read(_CHUNK):
-        yield chunk
+def npz_tables(shard: Shard, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
+    """The rows of an .npz in tables of bounded size."""
+    with open_npz(shard.source) as archive:
+        yield from array_tables(archive.file(), columns, by)
+
+
+def read_npz(shard: Shard, columns: Columns) -> PredictionTable:
+    """All rows of an .npz."""
+    with open_npz(shard.source) as archive:
+        return read_arrays(archive.file(), columns)
+
+
+def write_npz(table: PredictionTable, file: IO[bytes]) -> None:
+    """Write a table as an .npz, uncompressed."""
+    arrays = arrays_of(table)
+    if table.class_names is not None:
+        arrays["class_names"] = np.array(table.class_names, dtype=str)
+    # Scores are nearly noise: packing them takes long and gains little.
+    members = ((new_member(key, zipfile.ZIP_STORED), [npy_bytes(values)]) for key, values in arrays.items())
+    write_members(file, members)
+
+
+def rewrite_npz(shard: Shard, job: RewriteJob, out: IO[bytes]) -> None:
+    """Write a copy of an .npz with new scores; all other members stay as they are."""
+    with open_npz(shard.source) as archive:
+        key, chunks = rewritten_npy(archive.file(), job.columns, job)
+        write_members(out, _members(archive, f"{key}.npy", job.to, chunks))
+
+
+def _members(
+    archive: NpzArchive, scores: str, new_key: str, chunks: Iterable[bytes]
+) -> Iterator[tuple[zipfile.ZipInfo, Iterable[bytes]]]:
+    for name, info in archive.members.items():
+        if name == scores:
+            yield new_member(new_key, info.compress_type), chunks
+        else:
+            yield copied_member(info), archive.chunks(info)

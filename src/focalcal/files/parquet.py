@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files.arrow_rows import ArrowRows, ColumnsToRead, metadata_of, pyarrow, tables_of, told_as_damage
-from focalcal.files.checks import joined
-from focalcal.files.column_names import HISTORY, find_score_columns, require_once
+from focalcal.files.column_names import HISTORY, find_score_columns, require_free, require_once
+from focalcal.files.joining import joined
 from focalcal.files.memory_limits import BATCH_VALUES, require_memory, require_no_bomb, rows_per_batch
 from focalcal.files.named_arrays import history_of
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
+from focalcal.files.table import PARQUET, SNIFFED
 from focalcal.predictions.arrays import Kind
+
+if TYPE_CHECKING:
+    from focalcal.files.rewriting import RewriteJob
+    from focalcal.files.shard import Shard
 
 _BUFFER = 1 << 20
 # Files up to this size are read without a buffer.
@@ -84,8 +89,8 @@ def open_parquet(source: SourceFile, columns: Columns) -> Iterator[ParquetFile]:
     """A Parquet file whose columns of scores have been found."""
     pa = pyarrow()
     with source.open() as stream:
-        if stream.read(4) != b"PAR1":
-            raise FileFormatError(f"{source.name}: is not a Parquet file. {source.hint()}Write it again as Parquet.")
+        if not PARQUET.sniff(stream.read(SNIFFED)):
+            raise FileFormatError(f"{source.name}: is not a Parquet file. Write it again as Parquet.")
     with told_as_damage(source.name):
         file = pa.parquet.ParquetFile(source.for_arrow(), pre_buffer=False, **_limits(source.size))
     with file:
@@ -115,25 +120,30 @@ def _require_counts(metadata: Any) -> None:
         raise ValueError(f"{metadata.num_rows:,} rows, and {sum(counts):,} in its row groups")
 
 
-def parquet_tables(
-    source: SourceFile, columns: Columns, *, by: str | None = None, constants: Mapping[str, str] | None = None
-) -> Iterator[PredictionTable]:
+def parquet_tables(shard: Shard, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
     """The rows of a Parquet file in tables of bounded size, unchecked but for nulls and types."""
-    with open_parquet(source, columns) as file:
-        wanted = ColumnsToRead.of(source.name, file.schema.names, columns, by, constants or {})
+    with open_parquet(shard.source, columns) as file:
+        wanted = ColumnsToRead.of(file.name, file.schema.names, columns, by, shard.constants)
         rows = rows_per_batch(file.width())
         batches = file.batches(rows, columns=[*file.scores.names, *wanted.stored()])
         yield from tables_of(file, batches, wanted, file.metadata)
 
 
-def read_parquet(source: SourceFile, columns: Columns, constants: Mapping[str, str] | None = None) -> PredictionTable:
+def read_parquet(shard: Shard, columns: Columns) -> PredictionTable:
     """Everything that a Parquet file says, unchecked but for nulls and types."""
-    with open_parquet(source, columns) as file:
+    with open_parquet(shard.source, columns) as file:
         unpacked = file.num_rows * file.first_row().nbytes
-        require_no_bomb(f"{source.name}:", source.size, unpacked)
-        require_memory(f"{source.name}:", unpacked)
-        history = history_of(source.name, file.metadata)
-    return replace(joined(list(parquet_tables(source, columns, constants=constants))), history=history)
+        require_no_bomb(f"{file.name}:", shard.source.size, unpacked)
+        require_memory(f"{file.name}:", unpacked)
+        history = history_of(file.name, file.metadata)
+    return replace(joined(list(parquet_tables(shard, columns, None))), history=history)
+
+
+def parquet_batches(shard: Shard, columns: list[str], num_rows: int) -> Iterator[Any]:
+    """Some columns as record batches of at most `num_rows`; names that the file does not have are left out."""
+    with told_as_damage(shard.name), pyarrow().parquet.ParquetFile(shard.source.for_arrow()) as file:
+        there = [column for column in columns if column in file.schema_arrow.names]
+        yield from file.iter_batches(num_rows, columns=there, use_threads=False)
 
 
 def write_parquet(table: PredictionTable, out: IO[bytes]) -> None:
@@ -224,7 +234,15 @@ def _of_type(values: Array, kind: Any) -> Any:
     return _listed(values.astype(number.to_pandas_dtype()), kind)
 
 
-def rewrite_parquet(file: ParquetFile, out: IO[bytes], to: Kind, calibrated: Callable[[Array], Array]) -> None:
+def rewrite_parquet(shard: Shard, job: RewriteJob, out: IO[bytes]) -> None:
+    """Write a copy of a Parquet file with new scores; all other columns stay as they are."""
+    with open_parquet(shard.source, job.columns) as file:
+        others = [each for each in file.schema.names if each not in file.scores.names]
+        require_free(file.name, file.scores.renamed(job.to), others)
+        _rewrite(file, out, job.to, job.calibrated(file.name, file.scores.kind, file.num_rows))
+
+
+def _rewrite(file: ParquetFile, out: IO[bytes], to: Kind, calibrated: Callable[[Array], Array]) -> None:
     """The file with its scores run through `calibrated`, row group by row group; very large groups are divided."""
     pa = pyarrow()
     new = ParquetRewriter(file, to)

@@ -13,11 +13,14 @@ import numpy as np
 
 from focalcal.core.checks import require
 from focalcal.errors import InputError
-from focalcal.files.checks import checked, require_agreement
+from focalcal.files.batches import BatchesPart
+from focalcal.files.checks import checked
+from focalcal.files.datasets import dataset_parts
 from focalcal.files.discovery import find_shards
+from focalcal.files.joining import require_agreement
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.read_ahead import read_ahead, steady_memory
-from focalcal.files.stream_parts import BatchesPart, FilePart, StreamPart, dataset_parts
+from focalcal.files.stream_parts import FilePart, StreamPart
 from focalcal.predictions.arrays import Predictions
 from focalcal.predictions.stream import MEMORY, Batch, Fold, Merge, Stream
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from focalcal.errors import InputError, MissingExtraError
+from focalcal.files.datasets import RecordPart
 from focalcal.files.prediction_stream import PredictionStream, ShardReader, fold_batches
-from focalcal.files.stream_parts import RecordPart, StreamPart
+from focalcal.files.stream_parts import StreamPart
 from focalcal.predictions.stream import Batch, Fold, Merge, Stream
 
 if TYPE_CHECKING:

@@ -7,14 +7,27 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from focalcal.errors import FileFormatError
-from focalcal.files.column_names import is_text, shown
-from focalcal.files.named_arrays import ArrayFile, StoredArray, require_possible
+from focalcal.files.messages import is_text, shown
+from focalcal.files.named_arrays import (
+    ArrayFile,
+    StoredArray,
+    array_tables,
+    arrays_of,
+    read_arrays,
+    require_possible,
+    rewritten_scores,
+)
+from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
+
+if TYPE_CHECKING:
+    from focalcal.files.rewriting import RewriteJob
+    from focalcal.files.shard import Shard
 
 DTYPES = {
     "F64": "<f8",
@@ -74,9 +87,7 @@ def _header(source: SourceFile, file: BinaryIO) -> tuple[dict[str, Any], int]:
     begin = file.read(8)
     length = int.from_bytes(begin, "little")
     if len(begin) < 8 or length > min(_LONGEST_HEADER, source.size - 8):
-        raise FileFormatError(
-            f"{source.name}: is not a complete safetensors file. {source.hint()}Write or copy it again."
-        )
+        raise FileFormatError(f"{source.name}: is not a complete safetensors file. Write or copy it again.")
     try:
         header = json.loads(file.read(length).decode(), object_pairs_hook=_without_twins)
     except (ValueError, RecursionError) as error:
@@ -137,3 +148,40 @@ def _require_no_gaps(source: SourceFile, header: dict[str, Any], start: int) -> 
 
 def _broken(source: SourceFile, what: str) -> FileFormatError:
     return FileFormatError(f"{source.name}: is a damaged safetensors file: {what}. Write or copy it again.")
+
+
+def tensors_tables(shard: Shard, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
+    """The rows of a .safetensors file in tables of bounded size."""
+    return array_tables(open_tensors(shard.source)[0], columns, by)
+
+
+def read_tensors(shard: Shard, columns: Columns) -> PredictionTable:
+    """All rows of a .safetensors file."""
+    return read_arrays(open_tensors(shard.source)[0], columns)
+
+
+def write_tensors(table: PredictionTable, file: IO[bytes]) -> None:
+    """Write a table as a .safetensors file, with strings among the metadata."""
+    arrays, metadata = arrays_of(table), {}
+    if table.class_names is not None:
+        metadata["class_names"] = json.dumps(table.class_names)
+    if table.split is not None:
+        names, arrays["split"] = np.unique(table.split, return_inverse=True)
+        metadata["split_names"] = json.dumps(names.tolist())
+    arrays = {key: np.ascontiguousarray(values, values.dtype.newbyteorder("<")) for key, values in arrays.items()}
+    said = {key: (tag_of(values.dtype), values.shape, values.nbytes) for key, values in arrays.items()}
+    file.write(tensors_header(said, metadata))
+    for values in arrays.values():
+        file.write(values.tobytes())
+
+
+def rewrite_tensors(shard: Shard, job: RewriteJob, out: IO[bytes]) -> None:
+    """Write a copy of a .safetensors file with new scores; all other tensors stay as they are."""
+    file, header = open_tensors(shard.source)
+    key, stored, dtype, batches = rewritten_scores(file, job.columns, job)
+    said = {each: (what["dtype"], what["shape"], file.arrays[each].num_bytes) for each, what in header.items()}
+    said[key] = (tag_of(dtype), stored.shape, math.prod(stored.shape) * dtype.itemsize)
+    new = {job.to if each == key else each: what for each, what in said.items()}
+    out.write(tensors_header(new, file.metadata))
+    for each, array in file.arrays.items():
+        out.writelines((batch.tobytes() for batch in batches) if each == key else array.chunks())

@@ -1,4 +1,4 @@
-"""Where the bytes of a file are, and errors that begin with its name."""
+"""A file to read, local or remote, and errors that begin with its name."""
 
 from __future__ import annotations
 
@@ -45,12 +45,6 @@ class SourceFile:
         """What pyarrow opens: a path, or the open file if it is elsewhere."""
         return self.path if self.filesystem is None else self.filesystem.open_input_file(self.path.as_posix())
 
-    def hint(self) -> str:
-        """A sentence about what the file looks like by its first bytes, if that is one of the known formats."""
-        with self.open() as file:
-            found = format_by_bytes(file.read(16))
-        return "" if found is None else f"It looks like {found}. "
-
 
 @contextmanager
 def readable_file(name: str) -> Iterator[None]:
@@ -60,19 +54,3 @@ def readable_file(name: str) -> Iterator[None]:
     except OSError as error:
         said = error.strerror or str(error)
         raise InputError(f"{name}: cannot be read: {said}. Check the path and its permissions.") from error
-
-
-def format_by_bytes(begin: bytes) -> str | None:
-    """The format that a file's first bytes belong to; None for text and for what is not known.
-
-    >>> format_by_bytes(b"PAR1...."), format_by_bytes(b"label,prob_0")
-    ('parquet', None)
-    """
-    if begin[:4] == b"PAR1":
-        return "parquet"
-    if begin[:2] == b"PK":
-        return "npz"
-    if begin[:6] == b"\x93NUMPY":
-        return "npy"
-    # The end of the length of its header, and the header.
-    return "safetensors" if begin[7:9] == b"\0{" else None

@@ -11,12 +11,14 @@ import numpy as np
 
 from focalcal.core.ranking import Array
 from focalcal.errors import InputError
-from focalcal.files.arrow_rows import ArrowRows, pyarrow, told_as_damage
+from focalcal.files.arrow_rows import ArrowRows, pyarrow
 from focalcal.files.column_names import ScoreColumns, find_group
-from focalcal.files.discovery import Shard, find_shards
+from focalcal.files.discovery import find_shards
 from focalcal.files.memory_limits import rows_per_batch
 from focalcal.files.read_ahead import read_ahead
 from focalcal.files.reading import Paths
+from focalcal.files.shard import Shard
+from focalcal.files.table import known_suffixes
 from focalcal.metrics.truncated import TopK
 
 # The longest lists that are expected when rows are taken together; longer ones only make larger batches.
@@ -88,23 +90,11 @@ class TopKStream:
 
 
 def _record_batches(shard: Shard, columns: list[str]) -> Iterator[Any]:
-    pa = pyarrow()
-    rows = rows_per_batch(_EXPECTED)
-    with told_as_damage(shard.name, "Arrow"):
-        if shard.format == "parquet":
-            with pa.parquet.ParquetFile(shard.source.for_arrow()) as file:
-                there = [column for column in columns if column in file.schema_arrow.names]
-                yield from file.iter_batches(rows, columns=there, use_threads=False)
-            return
-        if shard.format not in ("arrow", "feather"):
-            raise InputError(
-                f"{shard.name}: lists of the most likely classes are read from .parquet, .arrow and .feather."
-            )
-        with shard.source.open() as stream:
-            reader = pa.ipc.open_file(stream)
-            for place in range(reader.num_record_batches):
-                batch = reader.get_batch(place)
-                yield from (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+    if not shard.format.can("record_batches"):
+        raise InputError(
+            f"{shard.name}: lists of the most likely classes are read from {known_suffixes('record_batches')} files."
+        )
+    yield from shard.format.function("record_batches")(shard, columns, rows_per_batch(_EXPECTED))
 
 
 def _padded(name: str, column: Any, fill: float) -> Array:

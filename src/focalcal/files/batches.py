@@ -1,0 +1,132 @@
+"""Batches from Python as a part of a stream: tuples of arrays, or mappings with named columns."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from focalcal.core.ranking import Array
+from focalcal.errors import InputError
+from focalcal.files.column_names import find_group, find_part, find_score_key
+from focalcal.files.prediction_table import Columns, PredictionTable
+from focalcal.files.stream_parts import StreamPart
+
+# The label of what does not count, in token-level data.
+IGNORED = -100
+
+_USUAL = Columns()
+
+
+class BatchesPart(StreamPart):
+    """Batches from Python: tuples (scores, labels) or (scores, labels, weights), or mappings with named columns.
+
+    Scores of tokens (batch, time, classes) with labels (batch, time) become rows; where a `mask` is 0 or the label is
+    -100 there is none.
+    """
+
+    name = "batches"
+
+    def __init__(self, batches: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
+        self._batches, self._used = batches, False
+        self._seen: list[Any] = []  # what was taken from an iterator to see what it has
+
+    def tables(self, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
+        """The rows of the batches."""
+        opened = self._open()
+        if isinstance(self._batches, Iterator):
+            if self._used:
+                raise InputError(
+                    f"{self.name}: were read once and cannot be read again. Pass a function that opens the data anew, "
+                    "or a list."
+                )
+            self._used = True
+        return (_table_of(self.name, batch, columns, by) for batch in itertools.chain(self._seen, opened))
+
+    def first(self, columns: Columns) -> PredictionTable | None:
+        """A table with rows, if there is one; an iterator loses nothing by it."""
+        for batch in self._open():
+            if isinstance(self._batches, Iterator):
+                self._seen.append(batch)
+            table = _table_of(self.name, batch, columns, None)
+            if table.num_rows:
+                return table
+        return None
+
+    def _open(self) -> Iterable[Any]:
+        opened = self._batches() if callable(self._batches) else self._batches
+        if not isinstance(opened, Iterable):
+            raise InputError(f"{self.name}: must be an iterable of batches; got {type(opened).__name__}.")
+        return opened
+
+
+def _table_of(name: str, batch: Any, columns: Columns, by: str | None) -> PredictionTable:
+    if isinstance(batch, PredictionTable):
+        return batch
+    if isinstance(batch, Sequence) and not isinstance(batch, str) and len(batch) in (2, 3):
+        named = dict(zip((columns.kind or "logits", "labels", "weights"), batch, strict=False))
+        named = {key: value for key, value in named.items() if value is not None}
+        return table_from_columns(name, named, Columns(kind=columns.kind), by)
+    if isinstance(batch, Mapping):
+        return table_from_columns(name, batch, columns, by)
+    raise InputError(
+        f"{name}: each must be a tuple (logits, labels) or (logits, labels, weights), or a mapping with such names; "
+        f"got {type(batch).__name__}."
+    )
+
+
+def table_from_columns(
+    name: str, batch: Mapping[str, Any], columns: Columns = _USUAL, by: str | None = None
+) -> PredictionTable:
+    """Make a table of named columns; scores, labels, weights and split are found by their usual names or by `columns`.
+
+    Logits of tokens (batch, time, classes) with labels (batch, time) and perhaps a `mask` become rows.
+
+    >>> table_from_columns("mine", {"logits": [[2.0, 0.0], [0.0, 1.0]], "label": [0, 1]}).labels
+    array([0, 1])
+    """
+    there = list(batch)
+    key, kind = find_score_key(name, there, columns)
+    scores, shape = _array(batch[key]), np.shape(_array(batch[key]))
+    keys = {part: find_part(name, part, there, getattr(columns, part)) for part in ("labels", "weights", "split")}
+    keys["groups"] = find_group(name, there, by)
+    parts = {part: _array(batch[found]) for part, found in keys.items() if found is not None}
+    if scores.ndim > 2:
+        scores, parts = _tokens(name, scores, parts, _array(batch["mask"]) if "mask" in batch else None)
+    elif "mask" in batch:
+        raise InputError(f"{name}: a mask belongs to scores (batch, time, classes); got shape {shape}.")
+    for part in ("split", "groups"):
+        if part in parts:
+            parts[part] = parts[part].astype(str)
+    return PredictionTable(name, scores, kind, **parts)  # type: ignore[arg-type]
+
+
+def _tokens(name: str, scores: Array, parts: dict[str, Array], mask: Array | None) -> tuple[Array, dict[str, Array]]:
+    """The tokens that count, one a row; what is said of a sequence holds for its tokens."""
+    place = scores.shape[:-1]
+    labels = parts.get("labels")
+    if labels is None or labels.shape != place:
+        raise InputError(
+            f"{name}: labels of scores {scores.shape}, whose last dimension are the classes, must have shape {place}; "
+            f"got {None if labels is None else labels.shape}."
+        )
+    counts = labels != IGNORED
+    if mask is not None:
+        if mask.shape != place:
+            raise InputError(f"{name}: mask must have the shape of the labels, {place}; got {mask.shape}.")
+        counts &= mask.astype(bool)
+    spread = {
+        part: np.broadcast_to(column.reshape(column.shape + (1,) * (len(place) - column.ndim)), place)[counts]
+        for part, column in parts.items()
+    }
+    return scores[counts], spread
+
+
+def _array(values: Any) -> Array:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = (values.float() if values.dtype.itemsize < 4 and values.is_floating_point() else values).numpy()
+    return np.asarray(values)

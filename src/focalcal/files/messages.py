@@ -1,0 +1,36 @@
+"""What a file says, made fit for a message: on one line, of bounded length, without control characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_SHOWN = 12
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, the first few of them.
+
+    >>> listed(["a", "b"]), listed([])
+    ('a, b', 'nothing')
+    """
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(shown, names[:_SHOWN])) + more or "nothing"
+
+
+def shown(text: object, longest: int = 60) -> str:
+    """What a file says, for a message: on one line and of bounded length, without signs that a terminal would obey.
+
+    >>> shown("two\\nlines"), shown("a long one", longest=8)
+    ('two lines', 'a lon...')
+    """
+    line = "".join(sign if sign.isprintable() else " " for sign in str(text))
+    return line if len(line) <= longest else line[: longest - 3] + "..."
+
+
+def is_text(text: str) -> bool:
+    """Whether a string can be written; JSON can say halves of characters, which cannot.
+
+    >>> is_text("größe"), is_text("\\ud800")
+    (True, False)
+    """
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
