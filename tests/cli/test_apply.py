@@ -35,7 +35,7 @@ def test_every_format_is_calibrated_without_labels(tmp_path, calibrator, suffix)
     np.testing.assert_allclose(found.scores, fc.load_calibrator(calibrator).predict_probs(TABLE.scores), atol=1e-6)
 
 
-def test_log_probs_json_quiet_and_a_process(tmp_path, calibrator):
+def test_log_probs_json_and_quiet(tmp_path, calibrator):
     file, out = tmp_path / "new.npz", tmp_path / "out.npz"
     write_predictions(TABLE, file)
     result = call("apply", calibrator, file, "--out", out, "--to", "log_probs", "--json").json()
@@ -43,7 +43,7 @@ def test_log_probs_json_quiet_and_a_process(tmp_path, calibrator):
     found = read_predictions(out)
     np.testing.assert_allclose(found.scores, fc.load_calibrator(calibrator)(TABLE.scores), atol=1e-6)
     np.testing.assert_array_equal(found.labels, TABLE.labels)
-    answer = run("apply", calibrator, file, "--out", out, "--quiet")
+    answer = call("apply", calibrator, file, "--out", out, "--quiet")
     assert (answer.code, answer.out, answer.err) == (0, f"{out}\n", "")
 
 

@@ -7,7 +7,7 @@ import pytest
 import focalcal as fc
 from focalcal.files import write_predictions
 from focalcal.select import select_calibrator
-from tests.cli.tools import call, halves, predictions, run
+from tests.cli.tools import call, halves, predictions
 
 TABLE = predictions()
 METHODS = "temperature,temperature:ada_ece,vector"
@@ -20,8 +20,8 @@ def file(tmp_path):
     return path
 
 
-def test_the_process_prints_the_verdict_the_ranking_and_the_honest_score(file):
-    answer = run("compare", file, "--methods", METHODS)
+def test_the_command_prints_the_verdict_the_ranking_and_the_honest_score(file):
+    answer = call("compare", file, "--methods", METHODS)
     assert answer.code == 0
     lines = answer.out.splitlines()
     assert lines[0].startswith("Use temperature: nll ")

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import focalcal as fc
-from tests.cli.tools import Answer, call, run
+from tests.cli.tools import Answer, call
 from tests.files.malformed import Case, make_all
 
 # Options under which a column of a case is named, by the field of `Columns`.
@@ -85,12 +85,6 @@ def _known(words: list[str]) -> list[str]:
     """The options that apply has, with their values."""
     pairs = zip(words[::2], words[1::2], strict=False)
     return [word for pair in pairs if pair[0] in ("--scores", "--labels", "--kind") for word in pair]
-
-
-@pytest.mark.parametrize("name", ["parquet_cut"])
-def test_a_process_says_the_same(cases, name):
-    case = next(each for each in cases if each.name == name)
-    assert problems(case, run("evaluate", *arguments(case))) == []
 
 
 def test_calibrators_that_are_none_are_refused(tmp_path, cases):

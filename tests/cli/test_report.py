@@ -8,7 +8,7 @@ import pytest
 import focalcal as fc
 from focalcal.files import write_predictions
 from focalcal.report.verdict import assess
-from tests.cli.tools import call, halves, predictions, run
+from tests.cli.tools import call, halves, predictions
 
 pytest.importorskip("plotly")
 
@@ -25,8 +25,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_process_writes_the_page_and_prints_the_verdicts(folder):
-    answer = run("report", "split.npz", folder=folder)
+def test_the_command_writes_the_page_and_prints_the_verdicts(folder):
+    answer = call("report", "split.npz")
     assert answer.code == 0, answer.err
     assert answer.err == ""
     rows = halves(400) == "test"

@@ -8,7 +8,7 @@ import pytest
 from focalcal.cli import streams
 from focalcal.files import PredictionTable, write_predictions
 
-from .tools import run
+from .tools import call
 
 RNG = np.random.default_rng(0)
 LOGITS = (3 * RNG.normal(size=(2000, 5))).astype(np.float32)
@@ -41,7 +41,7 @@ def values(measured):
 
 
 def test_a_stream_is_measured_as_memory_is(file):
-    memory, stream = (run("evaluate", file, "--engine", engine, "--json").json() for engine in ("memory", "stream"))
+    memory, stream = (call("evaluate", file, "--engine", engine, "--json").json() for engine in ("memory", "stream"))
     assert values(stream["before"]) == pytest.approx(values(memory["before"]), abs=1e-12, nan_ok=True)
     assert (memory["engine"], stream["engine"]) == ("memory", "stream")
     assert stream["split"] == memory["split"] == "test"
@@ -53,22 +53,22 @@ def test_a_stream_is_measured_as_memory_is(file):
 
 
 def test_groups_are_shown_and_told(file):
-    answer = run("evaluate", file, "--by", "device", "--split", "val")
+    answer = call("evaluate", file, "--by", "device", "--split", "val")
     assert answer.code == 0, answer.err
     assert "| device |" in answer.out
-    told = run("evaluate", file, "--by", "device", "--split", "val", "--json").json()
+    told = call("evaluate", file, "--by", "device", "--split", "val", "--json").json()
     assert list(told["groups"]) == ["0", "1", "2"]
     assert told["by"] == "device"
-    refused = run("evaluate", file, "--by", "device")
+    refused = call("evaluate", file, "--by", "device")
     assert refused.code == 2
     assert "--split" in refused.err
-    refused = run("evaluate", file, "--by", "device", "--engine", "memory")
+    refused = call("evaluate", file, "--by", "device", "--engine", "memory")
     assert refused.code == 2
     assert "--by" in refused.err
 
 
 def test_large_files_are_streamed_of_themselves(file, monkeypatch):
-    assert run("evaluate", file, "--json").json()["engine"] == "memory"
+    assert call("evaluate", file, "--json").json()["engine"] == "memory"
     monkeypatch.setattr(streams, "_LARGE", 1000)
     assert streams.engine_for("auto", [str(file)]) == "stream"
     assert streams.engine_for("memory", [str(file)]) == "memory"
@@ -78,7 +78,9 @@ def test_large_files_are_streamed_of_themselves(file, monkeypatch):
 def test_a_fit_to_a_stream_is_that_to_memory(pair, tmp_path):
     fit, score = pair
     answers = [
-        run("calibrate", "--fit", fit, score, "--engine", engine, "--out", tmp_path / f"{engine}.json", "--json").json()
+        call(
+            "calibrate", "--fit", fit, score, "--engine", engine, "--out", tmp_path / f"{engine}.json", "--json"
+        ).json()
         for engine in ("memory", "stream")
     ]
     memory, stream = answers
@@ -87,36 +89,36 @@ def test_a_fit_to_a_stream_is_that_to_memory(pair, tmp_path):
     assert stream["fit"]["passes"] == 1
     assert values(stream["after"]) == pytest.approx(values(memory["after"]), abs=1e-6, nan_ok=True)
     assert stream["num_score_rows"] == 1000
-    both = run("evaluate", score, "--calibrator", tmp_path / "stream.json", "--engine", "stream", "--json").json()
+    both = call("evaluate", score, "--calibrator", tmp_path / "stream.json", "--engine", "stream", "--json").json()
     assert values(both["after"]) == pytest.approx(values(stream["after"]), abs=1e-9, nan_ok=True)
 
 
 def test_the_rows_of_a_fit_must_be_said(file, pair, tmp_path):
     out = ("--out", tmp_path / "c.json", "--engine", "stream", "--json")
-    refused = run("calibrate", file, *out)
+    refused = call("calibrate", file, *out)
     assert refused.code == 2
     assert "--fit" in refused.err
-    assert run("calibrate", "--fit", pair[0], pair[0], *out).code == 2
-    named = run("calibrate", file, "--fit-split", "val", "--score-split", "test", *out).json()
+    assert call("calibrate", "--fit", pair[0], pair[0], *out).code == 2
+    named = call("calibrate", file, "--fit-split", "val", "--score-split", "test", *out).json()
     assert (named["fit"]["num_rows"], named["num_score_rows"]) == (1000, 1000)
-    drawn = run("calibrate", pair[1], "--holdout", 0.5, *out).json()
+    drawn = call("calibrate", pair[1], "--holdout", 0.5, *out).json()
     assert drawn["fit"]["num_rows"] + drawn["num_score_rows"] == 1000
-    assert run("calibrate", pair[1], "--allow-same-data", *out).json()["same_data"]
-    assert run("calibrate", "--fit", pair[0], *out).json()["before"] is None
+    assert call("calibrate", pair[1], "--allow-same-data", *out).json()["same_data"]
+    assert call("calibrate", "--fit", pair[0], *out).json()["before"] is None
 
 
 def test_bad_shards_are_named_or_left_out(pair, tmp_path):
     (tmp_path / "test-9.parquet").write_bytes(b"PAR1 cut")
-    refused = run("evaluate", pair[1], "--engine", "stream")
+    refused = call("evaluate", pair[1], "--engine", "stream")
     assert refused.code == 2
     assert "test-9.parquet" in refused.err
-    answer = run("evaluate", pair[1], "--engine", "stream", "--on-bad-shard", "skip")
+    answer = call("evaluate", pair[1], "--engine", "stream", "--on-bad-shard", "skip")
     assert answer.code == 0
     assert "left out: " in answer.out
-    told = run("evaluate", pair[1], "--engine", "stream", "--on-bad-shard", "skip", "--json").json()
+    told = call("evaluate", pair[1], "--engine", "stream", "--on-bad-shard", "skip", "--json").json()
     assert told["num_rows"] == 1000
     assert [name.split("/")[-1] for name in told["skipped"]] == ["test-9.parquet"]
-    fitted = run(
+    fitted = call(
         "calibrate", "--fit", pair[0], pair[1], "--engine", "stream", "--on-bad-shard", "skip", "--json",
         "--out", tmp_path / "c.json",
     ).json()  # fmt: skip

@@ -56,8 +56,9 @@ def apply(
       focalcal apply calibrator.json 'shards/*.parquet' --out calibrated/ --to log_probs
     """
     with quick_imports():
+        from focalcal.calibrators.table import short_name
         from focalcal.cli import results
-        from focalcal.cli.methods import load, parameters, short_name
+        from focalcal.cli.calibrators import load, parameters
         from focalcal.files import rewrite_predictions
 
     loaded = load(calibrator)
@@ -92,7 +93,7 @@ def _calibrate(loaded: Calibrator, path: str, file: str, to: str) -> Callable[[A
     """The function that makes calibrated scores of a batch, in the batch's shape."""
     import numpy as np
 
-    from focalcal.cli.methods import require_classes
+    from focalcal.cli.calibrators import require_classes
     from focalcal.files import PredictionTable
     from focalcal.report.measure_version import calibrated
 

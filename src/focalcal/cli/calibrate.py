@@ -27,8 +27,8 @@ from focalcal.errors import InputError
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
     from focalcal.cli.console import Advance
-    from focalcal.cli.methods import Wish
-    from focalcal.cli.results import AssessmentResult, CalibrateResult, MeasureDifference
+    from focalcal.cli.fit_results import CalibrateResult
+    from focalcal.cli.results import AssessmentResult, MeasureDifference
     from focalcal.cli.splits import DividedRows, SplitOptions
     from focalcal.cli.streams import StreamReader
     from focalcal.files import Columns
@@ -129,8 +129,9 @@ def calibrate(
       focalcal calibrate logits.npz --holdout 0.5 --method focal-temperature --criterion ada_ece
     """
     with quick_imports():
-        from focalcal.cli import results
-        from focalcal.cli.methods import Wish, parameters
+        from focalcal.calibrators.table import calibrator_label
+        from focalcal.cli.calibrators import parameters
+        from focalcal.cli.fit_results import CalibrateResult, FitResult
         from focalcal.cli.splits import SplitOptions
         from focalcal.cli.streams import StreamReader, engine_for
         from focalcal.report.verdict import MeasureSettings
@@ -138,10 +139,8 @@ def calibrate(
     score_files, fit_files = files or [], fit or []
     if not (score_files or fit_files):
         raise InputError("FILE: name the predictions to fit to. See focalcal calibrate --help.")
-    wish = Wish.of(method)
-    wish = replace(wish, criterion=criterion or wish.criterion, search=search.value if search else wish.search)
-    calibrator = wish.make(gamma=gamma, loss_gamma=loss_gamma)
-    place = _place(out, wish)
+    calibrator = _make(method, criterion, search.value if search else None, gamma, loss_gamma)
+    label, place = calibrator_label(calibrator), _place(out, calibrator)
     for each, option in ((place, "--out"), (onnx, "--onnx")):
         if each is not None:
             require_output(each, option, inputs=[*score_files, *fit_files])
@@ -150,7 +149,7 @@ def calibrate(
     chosen = engine_for(engine.value, [*score_files, *fit_files])
     with progress(quiet=quiet) as advance:
         if chosen == "memory":
-            found = _in_memory(calibrator, str(wish), score_files, fit_files, columns, asked, how, advance)
+            found = _in_memory(calibrator, label, score_files, fit_files, columns, asked, how, advance)
         else:
             reader = StreamReader(columns, chosen, on_bad_shard.value, advance)
             found = _streamed(calibrator, score_files, fit_files, reader, asked, how)
@@ -158,9 +157,8 @@ def calibrate(
         if onnx is not None:
             calibrator.to_onnx(onnx)  # first, because it may fail
         calibrator.save(place)
-    report = calibrator.report_
     assert calibrator.num_classes_ is not None
-    result = results.CalibrateResult(
+    result = CalibrateResult(
         files=score_files,
         fit_files=fit_files or score_files,
         split=found.words,
@@ -168,7 +166,12 @@ def calibrate(
         num_shared=found.num_shared,
         num_classes=calibrator.num_classes_,
         num_score_rows=found.num_score_rows,
-        fit=results.Fit(str(wish), calibrator.settings(), parameters(calibrator), **report.to_dict()),
+        fit=FitResult(
+            **calibrator.report_.to_dict(),
+            method=label,
+            settings=calibrator.settings(),
+            parameters=parameters(calibrator),
+        ),
         **asdict(found.how),
         before=found.before,
         after=found.after,
@@ -267,15 +270,35 @@ def _streamed(
     return _Calibrated(how, rows.words, rows.same_data, 0, scored, before, after, [], warnings, rows.skipped)
 
 
-def _place(out: str | None, wish: Wish) -> str:
+def _make(
+    method: str, criterion: str | None, search: str | None, gamma: float | None, loss_gamma: float | None
+) -> Calibrator:
+    """The calibrator, not fitted yet; an option that is not one of this method's is refused."""
+    from focalcal.calibrators.table import find_calibrator, make_calibrator
+
+    given = {"criterion": criterion, "search": search, "gamma": gamma, "loss_gamma": loss_gamma}
+    options = {name: value for name, value in given.items() if value is not None}
+    if find_calibrator(method.partition(":")[0]).name == "temperature":  # whose argument gamma is that of the loss
+        if "gamma" in options:
+            raise InputError("--gamma: is not an option of method temperature. Leave it out, or use --loss-gamma.")
+        if "loss_gamma" in options:
+            options["gamma"] = options.pop("loss_gamma")
+    return make_calibrator(method, **options)
+
+
+def _place(out: str | None, calibrator: Calibrator) -> str:
     """Where the calibrator goes; refused now if its suffix does not suit the method."""
+    from focalcal.calibrators.table import short_name
+    from focalcal.cli.calibrators import file_suffix, right_suffix
+
+    suffix = file_suffix(calibrator)
     if out is None:
-        return f"calibrator{wish.suffix}"
-    other = ({".json", ".safetensors"} - {wish.suffix}).pop()
-    if Path(out).suffix.lower() == other:
-        holds = "arrays" if wish.suffix == ".safetensors" else "a few numbers"
-        fix = f"Name it {Path(out).with_suffix(wish.suffix).name}."
-        raise InputError(f"{out}: {wish.name} has {holds} and is saved as {wish.suffix}. {fix}")
+        return f"calibrator{suffix}"
+    right = right_suffix(out, calibrator)
+    if Path(right).suffix.lower() != Path(out).suffix.lower():
+        holds = "arrays" if suffix == ".safetensors" else "a few numbers"
+        fix = f"Name it {Path(right).name}."
+        raise InputError(f"{out}: {short_name(calibrator)} has {holds} and is saved as {suffix}. {fix}")
     return out
 
 

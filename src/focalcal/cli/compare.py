@@ -23,9 +23,8 @@ from focalcal.cli.output_paths import require_output
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from focalcal.cli.results import CompareResult, Ranked
+    from focalcal.cli.fit_results import CompareResult
     from focalcal.files import Columns
-    from focalcal.select import MethodScore
 
 
 @options.takes_columns
@@ -90,8 +89,8 @@ def compare(
       focalcal compare val.npz --methods temperature,focal-temperature,spline --criterion ada_ece --out best.json
     """
     with quick_imports():
-        from focalcal.cli import results
-        from focalcal.cli.methods import default_methods, methods_of, parameters, right_suffix
+        from focalcal.cli.calibrators import methods_of, parameters, right_suffix
+        from focalcal.cli.fit_results import CompareResult
         from focalcal.cli.splits import FIT_SPLITS, only
         from focalcal.files import read_predictions
         from focalcal.select import select_calibrator
@@ -102,12 +101,11 @@ def compare(
     with progress(quiet=quiet) as advance:
         table = only(read_predictions(files, columns, progress=advance), split, FIT_SPLITS)
         assert table.labels is not None
-        suited, left_out = (asked, {}) if asked is not None else default_methods(table.num_classes, table.num_rows)
         selection = select_calibrator(
             table.scores,
             table.labels,
             kind=table.kind,
-            methods=suited,
+            methods=asked,
             criterion=criterion,
             num_folds=folds,
             num_repeats=repeats,
@@ -120,7 +118,7 @@ def compare(
     place = None if out is None else right_suffix(out, selection.winner)
     if place is not None:
         selection.winner.save(place)
-    result = results.CompareResult(
+    result = CompareResult(
         files=files,
         split=next(iter(table.splits()), None),
         num_rows=selection.num_rows,
@@ -134,10 +132,10 @@ def compare(
         verdict=selection.verdict,
         winner=selection.winner_name,
         parameters=parameters(selection.winner),
-        table=[_ranked(row) for row in selection.table],
-        nested=None if selection.nested is None else _ranked(selection.nested),
+        table=selection.table,
+        nested=selection.nested,
         chosen=selection.chosen,
-        left_out=left_out,
+        left_out=selection.left_out,
         out=place,
     )
     if as_json:
@@ -146,12 +144,6 @@ def compare(
         print(result.winner)
     else:
         _print(result)
-
-
-def _ranked(row: MethodScore) -> Ranked:
-    from focalcal.cli.results import Ranked
-
-    return Ranked(**asdict(row))
 
 
 def _print(result: CompareResult) -> None:

@@ -59,7 +59,7 @@ def evaluate(
       focalcal evaluate 'scores/*.parquet' --by language
     """
     with quick_imports():
-        from focalcal.cli.methods import load
+        from focalcal.cli.calibrators import load
         from focalcal.cli.streams import StreamReader, engine_for
         from focalcal.report.verdict import MeasureSettings
 
@@ -91,7 +91,7 @@ def _in_memory(
 ) -> tuple[EvaluateResult, str]:
     """Everything about rows that memory holds, and what they are in words."""
     from focalcal.cli import measure_tables, results
-    from focalcal.cli.methods import require_classes
+    from focalcal.cli.calibrators import require_classes
     from focalcal.cli.splits import only
     from focalcal.files import read_predictions
     from focalcal.metrics.uncertainty import usual_resamples
@@ -133,7 +133,7 @@ def _streamed(
 ) -> tuple[EvaluateResult, str]:
     """The same from passes over a stream."""
     from focalcal.cli import measure_tables, results
-    from focalcal.cli.methods import require_classes
+    from focalcal.cli.calibrators import require_classes
     from focalcal.cli.streams import measure_files
     from focalcal.files.derived_streams import calibrated
     from focalcal.report.verdict import assess_evaluation

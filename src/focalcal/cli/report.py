@@ -116,7 +116,7 @@ def report(
       focalcal report test.npz --methods none --calibrator calibrator.json --figures figures
     """
     with quick_imports():
-        from focalcal.cli.methods import load, methods_of
+        from focalcal.cli.calibrators import load, methods_of
         from focalcal.cli.splits import SplitOptions
         from focalcal.drawing import require_matplotlib
         from focalcal.report.build import ModelInput, build_contents
@@ -237,7 +237,7 @@ def _has_splits(table: PredictionTable, asked: SplitOptions) -> bool:
 
 def _suited(ready: dict[str, Calibrator], rows: DividedRows) -> dict[str, Calibrator]:
     """The given calibrators by the names of their files, unless they belong to other classes."""
-    from focalcal.cli.methods import require_classes
+    from focalcal.cli.calibrators import require_classes
 
     for path, calibrator in ready.items():
         require_classes(calibrator, path, rows.fit.num_classes, rows.fit.name)
@@ -277,17 +277,14 @@ def _result(
 
 
 def _reported(model: Model, file: str, num_shared: int) -> ReportedModel:
-    from focalcal.cli.results import Measure, ReportedModel, ReportedVersion
+    from focalcal.cli.results import ReportedModel, ReportedVersion
 
     versions = [
         ReportedVersion(
             name=version.name,
             settings=version.settings,
             verdict=version.verdict,
-            measures={
-                name: Measure(each.value, each.low, each.high, name.replace("_", " "))
-                for name, each in version.numbers.items()
-            },
+            measures=version.numbers,
         )
         for version in model.versions
     ]

@@ -1,6 +1,6 @@
-"""What the commands answer with `--json`: one dataclass a command, and the JSON Schema documents made of them.
+"""What the commands answer with `--json`: one dataclass per command, and the JSON Schema documents made of them.
 
-    python -m focalcal.cli.results docs/schemas     # writes them anew
+    python -m focalcal.cli.results docs/schemas     # writes them again
 
 A field may be added within a schema version; none is renamed, dropped or given another meaning.
 """
@@ -12,18 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from focalcal.report.contents import Measure
+
 Direction = Literal["overconfident", "underconfident", "both", "calibrated"]
 Engine = Literal["memory", "stream", "ray"]
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A measured number; null where it is undefined. `low` and `high` are the ends of its interval, if it has one."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-    definition: str
 
 
 @dataclass(frozen=True)
@@ -79,56 +71,6 @@ class EvaluateResult:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """What happened in a fit; `before` and `after` are the criterion on the rows of the fit."""
-
-    method: str
-    settings: dict[str, Any]
-    parameters: str
-    criterion: str
-    before: float | None
-    after: float | None
-    iterations: int
-    converged: bool
-    at_boundary: bool
-    kept_identity: bool
-    num_rows: int
-    passes: int = 0
-
-
-@dataclass(frozen=True)
-class CalibrateResult:
-    """The answer of `focalcal calibrate`.
-
-    `before`, `after` and `differences` are measured on `num_score_rows` rows; they are null and empty where there are
-    none. `same_data` says that those are the rows of the fit, `num_shared` how many of them also occur among these.
-    """
-
-    files: list[str]
-    fit_files: list[str]
-    split: str
-    same_data: bool
-    num_shared: int
-    num_classes: int
-    num_score_rows: int
-    fit: Fit
-    num_bins: int
-    level: float
-    num_resamples: int
-    seed: int
-    before: AssessmentResult | None
-    after: AssessmentResult | None
-    differences: list[MeasureDifference]
-    out: str
-    onnx: str | None
-    apply_command: str
-    engine: Engine = "memory"
-    skipped: dict[str, str] = field(default_factory=dict)
-    schema: Literal[1] = 1
-    command: Literal["calibrate"] = "calibrate"
-
-
-@dataclass(frozen=True)
 class ApplyResult:
     """The answer of `focalcal apply`."""
 
@@ -141,57 +83,6 @@ class ApplyResult:
     out: str
     schema: Literal[1] = 1
     command: Literal["apply"] = "apply"
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """One method of a comparison, scored on rows that it was not fitted to; `difference` is that to the raw scores.
-
-    `p_corrected` is the p-value after correction for the number of methods. Of `failures` fits that raised, `error` is
-    the first message.
-    """
-
-    name: str
-    score: float | None
-    low: float | None
-    high: float | None
-    difference: float | None
-    difference_low: float | None
-    difference_high: float | None
-    p_value: float | None
-    p_corrected: float | None
-    fit_seconds: float | None
-    failures: int
-    error: str | None
-
-
-@dataclass(frozen=True)
-class CompareResult:
-    """The answer of `focalcal compare`: methods, best first, what to do in words, and the winner.
-
-    `nested` is the honest score of taking the best method, `chosen` how often each was taken then.
-    """
-
-    files: list[str]
-    split: str | None
-    num_rows: int
-    num_classes: int
-    criterion: str
-    definition: str
-    level: float
-    num_folds: int
-    num_repeats: int
-    seed: int
-    verdict: str
-    winner: str
-    parameters: str
-    table: list[Ranked]
-    nested: Ranked | None
-    chosen: dict[str, int]
-    left_out: dict[str, str]
-    out: str | None
-    schema: Literal[1] = 1
-    command: Literal["compare"] = "compare"
 
 
 @dataclass(frozen=True)
@@ -238,6 +129,7 @@ class ReportResult:
 
 def result_types() -> dict[str, type]:
     """The results of all commands by the commands' names."""
+    from focalcal.cli.fit_results import CalibrateResult, CompareResult
     from focalcal.demo import DemoResult
 
     return {
@@ -261,10 +153,19 @@ def json_schema(result: type) -> dict[str, Any]:
     schema = TypeAdapter(result).json_schema(mode="serialization")
     for part in (schema, *schema.get("$defs", {}).values()):
         if "properties" in part:
+            part["properties"] = {name: _nullable(each) for name, each in part["properties"].items()}
             part |= {"required": list(part["properties"]), "additionalProperties": False}
         if "description" in part:
             part["description"] = part["description"].partition("\n\n>>>")[0]  # examples are for readers of the code
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a number also allows null, which stands for an infinite or undefined one."""
+    if schema.get("type") != "number":
+        return schema
+    number = {"type": schema.pop("type")}
+    return {"anyOf": [number, {"type": "null"}], **schema}
 
 
 def write_schemas(folder: str, results: Mapping[str, type]) -> None:

@@ -15,11 +15,12 @@ BIN_COUNTS = (5, 10, 15, 20, 30, 50)
 
 @dataclass(frozen=True)
 class Measure:
-    """A measured value and the ends of its interval, where it has one."""
+    """A measured number; None where it is undefined. `low` and `high` are the ends of its interval, if it has one."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
+    definition: str = ""
 
 
 @dataclass(frozen=True)

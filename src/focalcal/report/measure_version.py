@@ -28,7 +28,7 @@ _PLAIN_NUMBERS = (
 # Points of a curve, and redrawn labels behind the band of chance: it is as wide as a line with more.
 _CURVE_POINTS = 200
 _CHANCE_DRAWS = 500
-_SYMBOLS = {"gamma_": "γ", "temperature_": "T"}
+SYMBOLS = {"gamma_": "γ", "temperature_": "T"}
 
 
 def calibrated(table: PredictionTable, calibrator: Calibrator) -> PredictionTable:
@@ -140,7 +140,7 @@ def settings_of(calibrator: Calibrator) -> str:
     if report is not None and report.kept_identity:
         return "leaves the model as it is"
     shown = [
-        f"{symbol} = {getattr(calibrator, name):.2f}" for name, symbol in _SYMBOLS.items() if name in calibrator.FITTED
+        f"{symbol} = {getattr(calibrator, name):.2f}" for name, symbol in SYMBOLS.items() if name in calibrator.FITTED
     ]
     return ", ".join(shown)
 
