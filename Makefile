@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
-# One thread per test worker: two cores are easily oversubscribed.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# The bytecode of thousands of modules that are never imported is not worth the minute that compiling them takes.
+INSTALL := $(PIP) install --no-compile --constraint constraints.txt
+# Two workers. Tests that share something dear, such as the built site, are a group and go to the same worker.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
-.PHONY: help demo test check docs serve docs-version format bench clean
+.PHONY: help demo install test test-times types check docs serve docs-version format bench clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,27 +20,37 @@ $(VENV)/python.stamp:
 
 $(VENV)/run.stamp: $(VENV)/python.stamp pyproject.toml constraints.txt
 	@echo "Installing focalcal into $(VENV) (PyTorch is large: a minute or two) ..."
-	$(PIP) install --constraint constraints.txt --editable '.[report]'
+	$(INSTALL) --editable '.[report]'
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/run.stamp
-	@echo "Installing the development tools into $(VENV) ..."
-	$(PIP) install --constraint constraints.txt --editable '.[dev]' --editable ./lab
-	@touch $@
+$(VENV)/dev.stamp: $(VENV)/python.stamp pyproject.toml lab/pyproject.toml constraints.txt
+	@echo "Installing focalcal, focalcal-lab and the development tools into $(VENV) (three minutes or so) ..."
+	$(INSTALL) --editable '.[dev]' --editable ./lab
+	@touch $(VENV)/run.stamp $@
 
 demo: $(VENV)/run.stamp  ## Set up, then show the papers' point on noisy digits, with a report
 	$(BIN)/focalcal demo
 
+install: $(VENV)/dev.stamp  ## Set up for development: library, lab and tools
+
 test: $(VENV)/dev.stamp  ## Set up, then run every test that is not slow
 	$(PYTEST) -m "not slow"
 
-# The documentation is built as `make docs` builds it by one of the slow tests.
+test-times: $(VENV)/dev.stamp  ## Run the same tests and show the seconds that each folder takes
+	$(PYTEST) -m "not slow" --times
+
+types: $(VENV)/dev.stamp  ## Check the types
+	$(BIN)/mypy
+
+# Types are checked while the tests run. One of the slow tests builds the documentation as `make docs` does.
 check: $(VENV)/dev.stamp  ## Format check, lint, types, all tests with doctests and the documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(MAKE) --no-print-directory test
-	$(PYTEST) -m slow
+	@mkdir -p build
+	$(BIN)/mypy > build/types.txt 2>&1 & types=$$!; \
+	$(PYTEST); tests=$$?; \
+	wait $$types; types=$$?; cat build/types.txt; \
+	exit $$((tests | types))
 
 # The theme prints a notice about its future at every build; the versions in constraints.txt hold until it is time to move.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
@@ -60,14 +72,15 @@ format: $(VENV)/dev.stamp  ## Format and fix what can be fixed
 # The peers have an environment of their own: what they ask for must not decide what the tests run with.
 BENCH  := .venv-bench
 QUICK  ?=
-$(BENCH)/bench.stamp: pyproject.toml constraints.txt
+$(BENCH)/bench.stamp: pyproject.toml lab/pyproject.toml constraints.txt
 	@echo "Installing the benchmarks' peers into $(BENCH) ..."
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt --editable '.[bench,lab]'
+	$(BENCH)/bin/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt --editable '.[bench]' --editable ./lab
 	@touch $@
 
 bench: $(BENCH)/bench.stamp  ## Run all benchmarks against their peers and make their pages (QUICK=1: see that they run)
 	$(BENCH)/bin/python benchmarks/run.py $(if $(filter-out 0,$(QUICK)),--quick)
 
-clean:  ## Remove the environment and all caches
-	rm -rf $(VENV) $(BENCH) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## Remove the environments, what was built, and all caches
+	rm -rf $(VENV) $(BENCH) build dist lab/dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,48 @@
+"""For the tests of the library, the lab and the evidence: one thread each, slow ones first, and where the time goes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+# Two workers share two cores; a test's own processes inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--times` shows the seconds that each folder takes."""
+    parser.addoption("--times", action="store_true", help="show the seconds and the number of tests of each folder")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count times only where they are wanted."""
+    if config.getoption("--times"):
+        config.pluginmanager.register(_Times())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first: what ends a run is short, and both workers are busy to the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+class _Times:
+    """The seconds of all tests, by the folder they are in."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self.tests: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        parts = report.nodeid.partition("::")[0].split("/")
+        folder = "/".join(parts[:3] if parts[0] in ("src", "lab") else parts[:2])
+        self.seconds[folder] += report.duration
+        self.tests[folder] += report.when == "call"
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("seconds by folder")
+        for folder, seconds in self.seconds.most_common():
+            terminalreporter.write_line(f"{seconds:8.1f}  {self.tests[folder]:6}  {folder}")
+        terminalreporter.write_line(f"{self.seconds.total():8.1f}  {self.tests.total():6}  in all")
