@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("yaml", reason="recipes are YAML; pip install focalcal-lab")
 
 from focalcal.calibrators import Calibrator
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError
 from focalcal.losses.named import make_loss
 from focalcal_lab import catalog as module
 from focalcal_lab.catalog import catalog, find_recipe, nearest_recipes, read_recipes, recipe_source, recipe_yaml
@@ -442,12 +442,6 @@ def test_a_recipe_survives_its_own_yaml(name):
     recipe = catalog()[name]
     again = read_recipes("recipe:\n  about: ''\n" + "".join(f"  {line}\n" for line in recipe_yaml(recipe).splitlines()))
     assert again[name] == recipe.model_copy(update={"about": "", "notes": []})
-
-
-def test_without_pyyaml_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "yaml", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'focalcal\[lab\]'"):
-        read_recipes(SMALL)
 
 
 def test_a_recipe_cannot_be_changed_after_it_was_read():

@@ -24,9 +24,10 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import yaml
 from pydantic import ValidationError
 
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError
 from focalcal_lab.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def recipe_yaml(recipe: Recipe) -> str:
     data: {name: digits}
     """
     values = recipe.model_dump(mode="json", exclude={"notes", "about"}, exclude_defaults=True)
-    text: str = _yaml().safe_dump(values, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
     return text
 
 
@@ -105,7 +106,7 @@ def recipe_file(recipe: Recipe, *, defaults: bool = False) -> str:
     True
     """
     values = {"recipe": recipe.model_dump(mode="json", exclude_defaults=not defaults)}
-    text: str = _yaml().safe_dump(values, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
     return text
 
 
@@ -187,7 +188,6 @@ def _document(text: str, source: str) -> dict[str, Any]:
 
 def _parse(text: str, source: str) -> Any:
     """YAML by the safe loader, which makes plain values only; a key given twice is refused, which YAML lets pass."""
-    yaml = _yaml()
     try:
         _refuse_repeated_keys(yaml.compose(text, yaml.SafeLoader), source)
         return yaml.safe_load(text)
@@ -197,15 +197,6 @@ def _parse(text: str, source: str) -> Any:
         raise InputError(f"{source}: must be YAML of plain values; {' '.join(str(error).split())}.") from error
     except RecursionError:
         raise InputError(f"{source}: must not be nested without end.") from None
-
-
-def _yaml() -> Any:
-    try:
-        import yaml
-    except ImportError as error:
-        fix = "pip install focalcal-lab"
-        raise MissingExtraError(f"Reading recipes needs PyYAML, which is not installed: {fix}") from error
-    return yaml
 
 
 def _refuse_repeated_keys(node: Any, source: str) -> None:

@@ -123,24 +123,6 @@ def test_mistakes_are_said_in_one_line(tmp_path, arguments, says):
     assert list(tmp_path.rglob("run.json")) == []  # nothing was begun
 
 
-@pytest.mark.parametrize(
-    ("module", "arguments"),
-    [
-        ("yaml", ("list",)),
-        ("yaml", ("run", "cpu/digits", "--method", "ce")),
-        ("lightning", ("resume", ".")),
-    ],
-)
-def test_what_is_not_installed_is_named_with_its_extra(tmp_path, module, arguments):
-    """In a process of its own, where the package cannot be imported."""
-    code = f"import sys; sys.modules[{module!r}] = None; sys.argv[1:] = {['lab', *arguments]!r}\n"
-    code += "from focalcal.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert done.returncode == 1
-    assert "pip install " in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
 def test_an_unwritable_place_is_said_in_one_line():
     answer = call(*DIGITS, "--method", "ce", "--out", "/proc/runs")  # where not even root may write
     assert (answer.code, answer.err.count("\n")) == (1, 1)

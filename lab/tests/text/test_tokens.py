@@ -40,7 +40,7 @@ def test_dropping_unknown_words_agrees_with_plain_lists(rows, unknown):
 def test_the_vocabulary_ignores_words_of_other_documents_and_orders_by_count_then_alphabet():
     rows, words = t.index_words(["b a b c", "z z z z z"])
     vocabulary, numbers = t.choose_vocabulary(rows.take([0]), words, size=10)
-    assert vocabulary.words == (*t.SPECIAL, "b", "a", "c")
+    assert vocabulary == (*t.SPECIAL, "b", "a", "c")
     assert t.renumber(rows, numbers).values.tolist() == [2, 3, 2, 4] + [t.UNKNOWN] * 5
     assert len(t.choose_vocabulary(rows, words, size=10, min_count=2)[0]) == 2 + 2
     with pytest.raises(InputError, match="vocabulary: must hold padding"):

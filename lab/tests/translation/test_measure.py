@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 import torch
 
 import focalcal as fc
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError
 from focalcal_lab.data import load_data
 from focalcal_lab.models import make_model
 from focalcal_lab.recipe import Recipe
@@ -247,9 +246,3 @@ def test_other_networks_and_data_are_refused(trained, tmp_path):
     images = type(data)("cifar10", [], [], [], 10)
     with pytest.raises(InputError, match="sentence pairs"):
         conclude_translation(network, images, make_recipe(), tmp_path, "cpu")
-
-
-def test_without_sacrebleu_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
-    with pytest.raises(MissingExtraError, match=r"focalcal\[lab\]"):
-        corpus_bleu(["a"], ["a"])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError
 from focalcal.losses.named import make_loss
 from focalcal_lab.data import load_data
 from focalcal_lab.models import make_model
@@ -127,9 +125,3 @@ def test_padding_teaches_nothing(data):
 def test_what_cannot_be_built_is_refused(facts, options, message):
     with pytest.raises(InputError, match=message):
         make_model("transformer", 20, facts, **options)
-
-
-def test_without_transformers_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtraError, match=r"focalcal\[lab\]"):
-        make_model("transformer", 20, FACTS, size="tiny")

@@ -92,7 +92,6 @@ def run(
     from focalcal_lab.catalog import find_recipe
 
     chosen = find_recipe(recipe)
-    _require_lightning()
     from focalcal_lab.run import begin, check_trainer
     from focalcal_lab.run_folder import RunSettings
     from focalcal_lab.training_setup import prepare, shortened
@@ -140,16 +139,10 @@ def resume(
       focalcal lab resume runs/cpu/digits/adafocal/seed-0
       focalcal lab resume runs
     """
-    _require_lightning()
     places = sorted(path.parent for path in folder.rglob("run.json"))
     if not places:
         raise InputError(f"{folder}: there is no run in it. focalcal lab run begins one.")
     _carry_out(places, None, jobs=jobs, as_json=as_json, quiet=quiet)
-
-
-def _require_lightning() -> None:
-    """Say which extra brings Lightning, where it is missing, before anything imports it."""
-    import focalcal.integrations.lightning  # noqa: F401
 
 
 def _methods(recipe: Recipe, wanted: list[str] | None) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.errors import FileFormatError, InputError, MissingExtraError
+from focalcal.errors import FileFormatError, InputError
 
 IMAGE_COLUMNS = ("img", "image", "png", "jpg")
 
@@ -26,7 +25,8 @@ def load_public(name: str, config: str | None = None, *, instead: str) -> Mappin
     `name` is one of the hub, such as "uoft-cs/cifar10", or a local folder of Parquet or image files that `datasets`
     understands. No code of a data set is run.
     """
-    datasets = _package("datasets", "Public data sets", "lab")
+    import datasets
+
     if _is_in_vain(name, datasets.config):
         raise _not_loaded(name, "its server cannot be found, and no copy is cached", instead)
     try:
@@ -61,19 +61,13 @@ def is_saved(folder: Path) -> bool:
 
 def load_saved(folder: Path) -> Mapping[str, Any]:
     """The splits that `save_to_disk` wrote; one that has no splits is called train."""
-    datasets = _package("datasets", f"{folder} is a folder of `datasets`, which", "lab")
+    import datasets
+
     try:
         found = datasets.load_from_disk(str(folder))
     except Exception as error:  # whatever damaged Arrow and JSON files make of the reader
         raise FileFormatError(f"{folder}: cannot be read as a saved data set ({error}). Save it again.") from error
     return dict(found) if isinstance(found, Mapping) else {"train": found}
-
-
-def _package(name: str, what: str, extra: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(f"{what} need {name}: pip install 'focalcal[{extra}]'.") from error
 
 
 class EncodedTable:
@@ -112,7 +106,8 @@ def encoded_split(
     split: Any, labels: Sequence[str], what: str
 ) -> tuple[EncodedTable, np.ndarray[Any, Any], tuple[str, ...]]:
     """The encoded images, class numbers and class names of a split of `datasets`; `labels` are the columns to try."""
-    datasets = _package("datasets", "Public data sets", "lab")
+    import datasets
+
     image = _column(split.column_names, IMAGE_COLUMNS, what)
     label = _column(split.column_names, labels, what)
     names = tuple(getattr(split.features[label], "names", None) or ())
@@ -128,17 +123,18 @@ class ParquetImages:
     """Rows of Parquet files with an image column, as Hugging Face ships them."""
 
     def __init__(self, files: Sequence[Path], labels: Sequence[str]) -> None:
-        parquet = _package("pyarrow.parquet", "Parquet files", "files")
+        import pyarrow
+        from pyarrow import parquet
+
         what = ", ".join(file.name for file in files)
         try:
             schema = parquet.read_schema(files[0])
             image, label = _column(schema.names, IMAGE_COLUMNS, what), _column(schema.names, labels, what)
             tables = [parquet.read_table(file, columns=[image, label]) for file in files]
-            pyarrow = import_module("pyarrow")
             table = pyarrow.concat_tables(tables)
             self._images = table.column(image)
             self.numbers = np.asarray(table.column(label).to_numpy())
-        except (FileFormatError, MissingExtraError):
+        except FileFormatError:
             raise
         except Exception as error:  # Arrow's own errors
             raise FileFormatError(f"{what}: cannot be read as Parquet ({error}). Download it again.") from error

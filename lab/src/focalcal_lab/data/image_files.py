@@ -9,18 +9,18 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from PIL import Image as images
+from PIL import ImageOps, UnidentifiedImageError
+from PIL.Image import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from focalcal.errors import FileFormatError, InputError, MissingExtraError
+from focalcal.errors import FileFormatError, InputError
 from focalcal_lab.data.dataset import Batch, TensorRows
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
@@ -70,19 +70,17 @@ class ImagePaths:
 
 def open_image(source: Path | bytes, name: str) -> Image:
     """A decoded image; what cannot be decoded is named."""
-    images = _pillow()
     try:
         # From memory, since an image of several frames would keep its file open.
         image = images.open(io.BytesIO(source if isinstance(source, bytes) else source.read_bytes()))
         image.load()
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ValueError, and their own
         raise _unreadable(name, error) from error
-    return cast("Image", image)
+    return image
 
 
 def is_grey(source: Path | bytes, name: str) -> bool:
     """Whether an image has no colours, by its header."""
-    images = _pillow()
     try:
         with images.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
             return image.mode in ("1", "L", "LA", "I", "F") or image.mode.startswith("I;16")
@@ -90,17 +88,7 @@ def is_grey(source: Path | bytes, name: str) -> bool:
         raise _unreadable(name, error) from error
 
 
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError("Image files need Pillow: pip install focalcal-lab.") from error
-    return Image
-
-
 def _unreadable(name: str, error: Exception) -> FileFormatError:
-    from PIL import UnidentifiedImageError
-
     said = "no format that Pillow knows" if isinstance(error, UnidentifiedImageError) else error
     return FileFormatError(f"{name}: is not a readable image ({said}). Remove it, or copy or download it again.")
 
@@ -108,8 +96,6 @@ def _unreadable(name: str, error: Exception) -> FileFormatError:
 def to_mode(image: Image, channels: int) -> Image:
     """An image in grey (1 channel) or colours (3)."""
     if image.mode.startswith("I"):  # 16 bits: Pillow would cut them at 255 instead of scaling them
-        from PIL import Image as images
-
         image = images.fromarray((np.clip(np.asarray(image, dtype=np.int64), 0, 65535) >> 8).astype(np.uint8))
     wanted = "L" if channels == 1 else "RGB"
     if image.mode == "P" and "transparency" in image.info:
@@ -146,9 +132,6 @@ class CenterView:
 
     def __call__(self, image: Image, epoch: int = 0, index: int = 0) -> np.ndarray[Any, Any]:
         """The pixels."""
-        from PIL import Image as images
-        from PIL import ImageOps
-
         if self.upright:
             image = ImageOps.exif_transpose(image)
         image = to_mode(image, self.channels)
@@ -179,8 +162,6 @@ class RandomView:
 
     def __call__(self, image: Image, epoch: int, index: int) -> np.ndarray[Any, Any]:
         """The pixels."""
-        from PIL import Image as images
-
         generator = np.random.default_rng([self.seed, epoch, index])
         image = to_mode(image, self.channels)
         box = random_box(image.width, image.height, generator)

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 
 from focalcal.core.checks import require
-from focalcal.errors import FileFormatError, InputError, MissingExtraError
+from focalcal.errors import FileFormatError, InputError
 from focalcal_lab.data.dataset import DataSplits
 from focalcal_lab.data.tokens import (
     Ints,
@@ -95,7 +94,7 @@ def newsgroups(
     train, val, test = (TokenRows(tokens.take(part), labels[part], max_length=max_length) for part in rows)
     matrix = None
     if vectors is not None:
-        matrix = read_vectors(find_vectors(vectors, folder), known.words, seed=seed, missing=missing)
+        matrix = read_vectors(find_vectors(vectors, folder), known, seed=seed, missing=missing)
     return DataSplits(
         "20newsgroups",
         train,
@@ -304,11 +303,9 @@ def _json_rows(path: Path) -> Iterator[Any]:
 
 
 def _parquet_rows(path: Path) -> Iterator[Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtraError("Parquet files need pyarrow: pip install 'focalcal[files]'.") from error
+    import pyarrow
+    from pyarrow import parquet
+
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=1024):
@@ -330,16 +327,9 @@ def _record(row: Any, is_test: bool | None, place: str) -> Message:
     return Message(row["text"], label, name, is_test)
 
 
-def datasets_library() -> Any:
-    """Hugging Face's `datasets`, or the extra that brings it."""
-    try:
-        return import_module("datasets")
-    except ImportError as error:
-        raise MissingExtraError("Data from the Hugging Face hub need datasets: pip install focalcal-lab.") from error
-
-
 def _from_hub(name: str) -> Iterator[Message]:
-    datasets = datasets_library()
+    import datasets
+
     try:
         splits = {split: datasets.load_dataset(name, split=split) for split in ("train", "test")}
     except (OSError, ValueError, RuntimeError) as error:  # what it raises offline, or for a name that is not there
@@ -353,10 +343,8 @@ def _from_hub(name: str) -> Iterator[Message]:
 
 
 def _load_tokenizer(name: str) -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtraError("BERT needs transformers: pip install focalcal-lab.") from error
+    import transformers
+
     try:
         return transformers.AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:

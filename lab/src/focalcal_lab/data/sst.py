@@ -14,7 +14,6 @@ from torch.utils.data import Dataset
 
 from focalcal.errors import FileFormatError, InputError
 from focalcal_lab.data.dataset import DataSplits
-from focalcal_lab.data.newsgroups import datasets_library
 from focalcal_lab.data.sentiment_trees import Forest, Tree, TreeBatch, read_trees
 from focalcal_lab.data.tokens import PADDING, SPECIAL, UNKNOWN
 from focalcal_lab.data.word_vectors import Missing, find_vectors, read_vectors, words_with_vectors
@@ -132,7 +131,8 @@ def _read_file(path: Path) -> list[Tree]:
 
 
 def _from_hub(name: str) -> dict[str, Iterable[str]]:
-    datasets = datasets_library()
+    import datasets
+
     try:
         # The set is published as a script, which `datasets` no longer runs; the hub keeps a Parquet copy of it.
         found = datasets.load_dataset(name, "ptb", revision="refs/convert/parquet")

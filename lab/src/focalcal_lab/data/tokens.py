@@ -60,6 +60,9 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
+    def __getitem__(self, row: int) -> Ints:
+        return self.values[self.starts[row] : self.starts[row + 1]]
+
     @property
     def lengths(self) -> Ints:
         """How long each row is."""
@@ -90,16 +93,6 @@ class Ragged:
         return filled
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """Words by number; 0 is padding and 1 any word that is not in it."""
-
-    words: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-
 def index_words(texts: Iterable[str]) -> tuple[Ragged, list[str]]:
     """Every text as numbers of words in order of their first occurrence, and those words.
 
@@ -112,15 +105,19 @@ def index_words(texts: Iterable[str]) -> tuple[Ragged, list[str]]:
     return rows, list(number)
 
 
-def choose_vocabulary(rows: Ragged, words: Sequence[str], *, size: int, min_count: int = 1) -> tuple[Vocabulary, Ints]:
-    """The commonest words of `rows` (those of training documents), and each word's number in that vocabulary.
+def choose_vocabulary(
+    rows: Ragged, words: Sequence[str], *, size: int, min_count: int = 1
+) -> tuple[tuple[str, ...], Ints]:
+    """The vocabulary: the commonest words of `rows` (training documents), and each word's number in it.
+
+    Number 0 is padding and 1 any word that is not in the vocabulary.
 
     Words that occur equally often are ordered by the alphabet, so that the order of the documents does not matter.
     `size` counts the two special rows.
 
     >>> rows, words = index_words(["the cat the dog the cat", "a"])
     >>> vocabulary, numbers = choose_vocabulary(rows.take([0]), words, size=4)
-    >>> vocabulary.words, numbers.tolist()
+    >>> vocabulary, numbers.tolist()
     (('<padding>', '<unknown>', 'the', 'cat'), [2, 3, 1, 1])
     """
     require(size >= 3, "vocabulary", "must hold padding, unknown and at least one word", size)
@@ -129,7 +126,7 @@ def choose_vocabulary(rows: Ragged, words: Sequence[str], *, size: int, min_coun
     chosen = sorted(allowed, key=lambda word: (-counts[word], words[word]))[: size - len(SPECIAL)]
     numbers = np.full(len(words), UNKNOWN, dtype=np.int32)
     numbers[chosen] = np.arange(len(SPECIAL), len(SPECIAL) + len(chosen))
-    return Vocabulary((*SPECIAL, *(words[word] for word in chosen))), numbers
+    return (*SPECIAL, *(words[word] for word in chosen)), numbers
 
 
 def renumber(rows: Ragged, numbers: Ints, *, drop_unknown: bool = False) -> Ragged:

@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError
 from focalcal_lab.data.tokens import MaskedTokens
 
 
@@ -52,10 +52,8 @@ def bert(
     >>> bert(20, {"vocabulary": 30}, config=small).head
     Linear(in_features=8, out_features=20, bias=True)
     """
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtraError("BERT needs transformers: pip install focalcal-lab.") from error
+    import transformers
+
     if config is not None or not pretrained:
         fields = {**({"vocab_size": facts["vocabulary"]} if "vocabulary" in facts else {}), **(config or {})}
         return BertClassifier(transformers.BertModel(transformers.BertConfig(**fields)), num_classes)

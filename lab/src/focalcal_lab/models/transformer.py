@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.core.checks import require
-from focalcal.errors import MissingExtraError
 from focalcal_lab.translation.sentence_pairs import LONGER, TranslationInputs
 
 # Sizes of [vaswani2017, Table 3], and one for the made-up corpus.
@@ -90,10 +89,8 @@ def transformer(
 def _marian(
     num_classes: int, facts: Mapping[str, Any], *, layers: int, width: int, heads: int, inner: int, dropout: float
 ) -> Any:
-    try:
-        from transformers import MarianConfig, MarianMTModel
-    except ImportError as error:
-        raise MissingExtraError("The Transformer needs transformers: pip install focalcal-lab.") from error
+    from transformers import MarianConfig, MarianMTModel
+
     config = MarianConfig(
         vocab_size=num_classes,
         decoder_vocab_size=num_classes,

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from focalcal.core.checks import require
-from focalcal.errors import MissingExtraError
 from focalcal_lab.models.transformer import Transformer
 from focalcal_lab.translation.sentence_pairs import LONGER, TranslationInputs
 
@@ -68,10 +67,8 @@ def beam_search(
     $((5 + |y|) / 6)^\alpha$.
     """
     require(beams >= 1, "beams", "must be at least 1", beams)
-    try:
-        from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
-    except ImportError as error:
-        raise MissingExtraError("Beam search needs transformers: pip install focalcal-lab.") from error
+    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+
     config, limit = network.model.config, TooLong(inputs)
     settings = GenerationConfig(
         num_beams=beams,

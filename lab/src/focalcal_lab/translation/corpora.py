@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from focalcal.core.checks import require
-from focalcal.errors import FileFormatError, InputError, MissingExtraError
+from focalcal.errors import FileFormatError, InputError
 from focalcal_lab.data.dataset import DataSplits
 from focalcal_lab.translation.sentence_pairs import Pairs
 from focalcal_lab.translation.toy_language import Language, draw_pairs
@@ -177,10 +176,8 @@ def _read_lines(folder: Path, split: str, language: str) -> list[str]:
 
 
 def _from_hugging_face(path: str, name: str, source: str, target: str) -> tuple[TextPairs, ...]:
-    try:
-        datasets = import_module("datasets")
-    except ImportError as error:
-        raise MissingExtraError("Public data sets need datasets: pip install focalcal-lab.") from error
+    import datasets
+
     try:
         loaded = datasets.load_dataset(path, name)
     except (OSError, ValueError) as error:  # no network, or no such set there any more

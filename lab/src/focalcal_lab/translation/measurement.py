@@ -18,7 +18,7 @@ from focalcal.calibrators.base import FitReport
 from focalcal.calibrators.search import Grid, temperatures_of
 from focalcal.core.binning import Bins, bin_norm, bin_predictions, equal_width_edges
 from focalcal.core.checks import require
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError
 from focalcal_lab.data.dataset import DataSplits
 from focalcal_lab.models.transformer import Transformer
 from focalcal_lab.recipe import Calibration, Recipe
@@ -181,10 +181,8 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[f
     >>> corpus_bleu(["the dog is in the house"], ["the dog is in the house"])[0]
     100.0
     """
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-    except ImportError as error:
-        raise MissingExtraError("BLEU needs sacrebleu: pip install focalcal-lab.") from error
+    from sacrebleu.metrics.bleu import BLEU
+
     metric = BLEU()
     # A perfect score comes out as 100.00000000000004.
     score = min(100.0, float(metric.corpus_score(list(hypotheses), [list(references)]).score))

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from focalcal.core.checks import require
 from focalcal.core.ranking import Array
 from focalcal_lab.data.dataset import Batch
+from focalcal_lab.data.tokens import Ragged
 from focalcal_lab.translation.vocabulary import BOS, EOS, PAD
 
 IGNORED = -100
@@ -44,26 +45,6 @@ class TranslationInputs:
         return self.source, self.source_mask, self.decoder_inputs
 
 
-class Ragged:
-    """Many sequences of tokens of different lengths in one array: 4 bytes a token, however many sequences.
-
-    >>> some = Ragged([np.array([5, 6]), np.array([7])])
-    >>> len(some), some[1].tolist(), some.lengths.tolist()
-    (2, [7], [2, 1])
-    """
-
-    def __init__(self, sequences: Sequence[Array]) -> None:
-        self.lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
-        self._ends = np.cumsum(self.lengths)
-        self._tokens = np.concatenate([np.empty(0, dtype=np.int32), *sequences]).astype(np.int32, copy=False)
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __getitem__(self, index: int) -> Array:
-        return np.asarray(self._tokens[self._ends[index] - self.lengths[index] : self._ends[index]])
-
-
 class Pairs(Dataset[Any]):
     """Sentence pairs as batches: inputs, and the target's tokens with the end of sentence (B * T,), -100 for padding.
 
@@ -88,7 +69,7 @@ class Pairs(Dataset[Any]):
         require(len(sources) == len(targets), "targets", f"must be {len(sources)}, one a source", len(targets))
         require(len(sources) > 0, "sources", "must have at least one sentence", 0)
         require(tokens is None or tokens >= 1, "tokens", "must be at least 1", tokens)
-        self.sources, self.targets, self.texts = Ragged(sources), Ragged(targets), list(texts)
+        self.sources, self.targets, self.texts = Ragged.of(sources), Ragged.of(targets), list(texts)
         self.groups = None if tokens is None else self._grouped(tokens, seed)
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from focalcal.atomic import write_atomically
 from focalcal.core.checks import require
 from focalcal.core.ranking import Array
-from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.errors import FileFormatError
 
 # The tokens that are no text, with the numbers that they have in every vocabulary.
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -93,7 +93,8 @@ class BytePairs:
     @staticmethod
     def learn(texts: Iterable[str], *, size: int) -> BytePairs:
         """A vocabulary of at most `size` tokens from training text."""
-        library = _tokenizers()
+        import tokenizers as library
+
         tokenizer = library.Tokenizer(library.models.BPE())
         tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
         tokenizer.decoder = library.decoders.ByteLevel()
@@ -108,11 +109,12 @@ class BytePairs:
     @staticmethod
     def read(path: str | Path) -> BytePairs:
         """A vocabulary that `write` wrote, or a tokenizer file with the same special tokens."""
+        from tokenizers import Tokenizer
+
+        text = Path(path).read_bytes()
         try:
-            tokenizer = _tokenizers().Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
+            tokenizer = Tokenizer.from_str(text.decode())
         except Exception as error:  # the library raises plain exceptions
-            if isinstance(error, (OSError, MissingExtraError)):
-                raise
             raise FileFormatError(f"{path}: it is not the file of a tokenizer: {error}.") from error
         numbers = [tokenizer.token_to_id(token) for token in SPECIAL]
         if numbers != list(range(len(SPECIAL))):
@@ -137,11 +139,3 @@ class BytePairs:
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens up to the first end of sentence; special ones are left out."""
         return str(self._tokenizer.decode(text_tokens(tokens))).removeprefix(" ")
-
-
-def _tokenizers() -> Any:
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise MissingExtraError("Subwords need tokenizers: pip install focalcal-lab.") from error
-    return tokenizers
