@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.files.fuzz.valid import FORMATS
+from tests.files.fuzz.formats import VARIANTS
 from tests.files.fuzz.worker import ENVIRONMENT
 
 pytest.importorskip("pyarrow")
@@ -120,13 +120,13 @@ def require_in_order(worker: Worker, name: str, seeds: Iterable[int]) -> None:
     assert results["refused"] > results["read"]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_hundred_damaged_files_are_read_right_or_refused(worker, name):
     require_in_order(worker, name, range(100))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_two_thousand_damaged_files_are_read_right_or_refused(worker, name):
     require_in_order(worker, name, range(2000))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
@@ -171,6 +172,10 @@ class PredictionStream(Stream):
 
     def reduce(self, fold: Fold[P], merge: Merge[P], *, by: str | None = None) -> P:
         """One pass over all rows: `fold` of the batches of each part, merged in order."""
+        if not self.is_local:
+            from focalcal.files.ray import reduce_on_ray
+
+            return reduce_on_ray(self, fold, merge, by=by)
         folded, reading = MergedShards[P](merge), self.reading
         with steady_memory(), read_ahead(lambda: self._events(reading, by)) as events:
             for part, group in itertools.groupby(events, key=lambda event: event[0]):
@@ -200,13 +205,13 @@ class PredictionStream(Stream):
             yield event
 
     def on(self, engine: str | None) -> Self:
-        """The same rows, with passes that run elsewhere: `"ray"`; here for None."""
-        if engine in (None, "local"):
+        """The same stream, with passes on a Ray cluster (`"ray"`) or in this process (`"local"`)."""
+        require(engine in (None, "local", "ray"), "engine", "must be local or ray", repr(engine))
+        if engine is None:
             return self
-        require(engine == "ray", "engine", "must be local or ray", repr(engine))
-        from focalcal.files.ray import RayStream
-
-        return RayStream.of(self)  # type: ignore[return-value]
+        stream = copy(self)
+        stream.is_local = engine == "local"
+        return stream
 
     def close(self) -> None:
         """Remove what standard input was copied to."""

@@ -14,16 +14,13 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.files.datasets import RecordPart
 from focalcal.files.prediction_stream import PredictionStream, ShardReader, fold_batches
 from focalcal.files.stream_parts import StreamPart
-from focalcal.predictions.stream import Batch, Fold, Merge, Stream
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from focalcal.predictions.stream import Batch, Fold, Merge
 
 P = TypeVar("P")
 
@@ -52,52 +49,35 @@ class PartResult:
     error: InputError | None = None
 
 
-class RayStream(Stream):
-    """A stream whose passes run on a Ray cluster."""
+def reduce_on_ray(stream: PredictionStream, fold: Fold[P], merge: Merge[P], *, by: str | None = None) -> P:
+    """One pass: a task for each part, and tasks that merge neighbours, first within a shard and then all together."""
+    cluster = ray()
+    fold_part = cluster.remote(max_retries=_RETRIES)(_fold_part)
+    merge_some = cluster.remote(max_retries=_RETRIES)(_merge_some)
+    how, merging = cluster.put((stream.reading, fold, by)), cluster.put(merge)
 
-    is_local = False
+    def together(outcomes: list[Any]) -> Any:
+        """One outcome of many, in order."""
+        while len(outcomes) > 1:
+            outcomes = [
+                merge_some.remote(merging, *outcomes[start : start + _TOGETHER])
+                for start in range(0, len(outcomes), _TOGETHER)
+            ]
+        return outcomes[0]
 
-    def __init__(self, stream: PredictionStream) -> None:
-        self._stream, self.name, self.memory = stream, stream.name, stream.memory
-
-    @classmethod
-    def of(cls, stream: PredictionStream) -> Self:
-        """The same stream, read on the cluster."""
-        return cls(stream)
-
-    def on(self, engine: str | None) -> Self:
-        """It stays where it is."""
-        return self
-
-    def reduce(self, fold: Fold[P], merge: Merge[P], *, by: str | None = None) -> P:
-        """One pass: a task a part, and tasks that merge neighbours, first within a shard and then all together."""
-        cluster, stream = ray(), self._stream
-        fold_part = cluster.remote(max_retries=_RETRIES)(_fold_part)
-        merge_some = cluster.remote(max_retries=_RETRIES)(_merge_some)
-        how, merging = cluster.put((stream.reading, fold, by)), cluster.put(merge)
-
-        def together(outcomes: list[Any]) -> Any:
-            """One outcome of many, in order."""
-            while len(outcomes) > 1:
-                outcomes = [
-                    merge_some.remote(merging, *outcomes[start : start + _TOGETHER])
-                    for start in range(0, len(outcomes), _TOGETHER)
-                ]
-            return outcomes[0]
-
-        parts = [part for part in stream.parts if part.name not in stream.skipped]
-        shards = {
-            name: together([fold_part.remote(part, how) for part in group])
-            for name, group in itertools.groupby(parts, key=lambda part: part.name)
-        }
-        for name, error in _bad_ones(cluster, shards):
-            stream.skip(name, error)
-            del shards[name]
-        whole = cluster.get(together(list(shards.values()))) if shards else PartResult()
-        if whole.value is None:
-            raise InputError(f"{self.name}: has no rows that count. Check the split and the files.")
-        value: P = whole.value
-        return value
+    parts = [part for part in stream.parts if part.name not in stream.skipped]
+    shards = {
+        name: together([fold_part.remote(part, how) for part in group])
+        for name, group in itertools.groupby(parts, key=lambda part: part.name)
+    }
+    for name, error in _bad_ones(cluster, shards):
+        stream.skip(name, error)
+        del shards[name]
+    whole = cluster.get(together(list(shards.values()))) if shards else PartResult()
+    if whole.value is None:
+        raise InputError(f"{stream.name}: has no rows that count. Check the split and the files.")
+    value: P = whole.value
+    return value
 
 
 def _fold_part(part: StreamPart, how: tuple[ShardReader, Fold[Any], str | None]) -> PartResult:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import traceback
 from collections.abc import Callable
@@ -14,23 +12,24 @@ import numpy as np
 
 from focalcal.core.ranking import Array
 from focalcal.files import PredictionTable
-from tests.files.fuzz.valid import take_tensors_apart
+from tests.files.fuzz.examples import Parts
 
 Judgement = tuple[str, str]
-Parts = dict[str, Any]
 
 _TOLERANCE = 1e-4
-_PREFIXES = {"logits": ("logit", "logits"), "probs": ("prob", "probs")}
-_PREFIXES["log_probs"] = ("log_prob", "log_probs", "logprob", "logprobs")
+PREFIXES = {"logits": ("logit", "logits"), "probs": ("prob", "probs")}
+PREFIXES["log_probs"] = ("log_prob", "log_probs", "logprob", "logprobs")
 
 
-def judge(table: PredictionTable, paths: list[Path]) -> Judgement:
+def judge(
+    table: PredictionTable, paths: list[Path], read_elsewhere: Callable[[PredictionTable, list[Path]], Parts]
+) -> Judgement:
     """`read` if the table is sound and as another reader has it, else `failed`, and why."""
     wrong = _unsound(table)
     if wrong:
         return "failed", f"the table is not sound: {wrong}"
     try:
-        theirs = _by_another_reader(table, paths)
+        theirs = read_elsewhere(table, paths)
     except Exception as error:  # whatever damaged files make of it
         # A dtype that the library does not know may be that of a tensor which nobody asks for.
         known = "unknown variant" in str(error)
@@ -88,64 +87,12 @@ def _same(ours: Any, theirs: Any) -> bool:
     return bool(np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == theirs.dtype.kind == "f"))
 
 
-def _by_another_reader(table: PredictionTable, paths: list[Path]) -> Parts:
-    """The parts of the table as numpy, safetensors, pyarrow or csv read them on their own."""
-    readers: dict[str, Callable[[PredictionTable, list[Path]], Parts]] = {
-        ".npz": _npz,
-        ".npy": _npy,
-        "": _npy,
-        ".safetensors": _tensors,
-        ".parquet": _parquet,
-        ".arrow": _arrow,
-        ".feather": _arrow,
-        ".csv": _text,
-        ".tsv": _text,
-    }
-    return readers[paths[0].suffix](table, paths)
-
-
-def _npz(table: PredictionTable, paths: list[Path]) -> Parts:
-    with np.load(paths[0], allow_pickle=False) as file:
-        there = [name.removesuffix(".npy") for name in file.zip.namelist() if name.endswith(".npy")]
-        return _parts(table, {key: file[key] for key in there if _matters(key, (table.kind,))})
-
-
-def _matters(key: str, scores: tuple[str, ...]) -> bool:
+def matters(key: str, scores: tuple[str, ...]) -> bool:
     """Whether a key is one that is read; others may hold what nobody can read."""
     return key in (*scores, "labels", "label", "weights", "weight", "split", "class_names") or key[:8] == "history_"
 
 
-def _npy(table: PredictionTable, paths: list[Path]) -> Parts:
-    if paths[0].is_dir():
-        files = {path.stem: path for path in paths[0].iterdir()}
-    else:
-        files = dict(zip((table.kind, "labels"), paths, strict=True))
-    wanted = {key: path for key, path in files.items() if _matters(key, (table.kind,))}
-    return _parts(table, {key: np.load(path, allow_pickle=False) for key, path in wanted.items()})
-
-
-def _tensors(table: PredictionTable, paths: list[Path]) -> Parts:
-    from safetensors import deserialize
-
-    content = paths[0].read_bytes()
-    arrays = {key: _tensor(said) for key, said in deserialize(content) if _matters(key, (table.kind,))}
-    metadata = take_tensors_apart(content)[0].get("__metadata__", {})
-    if "split" in arrays and "split_names" in metadata:
-        names = json.loads(metadata["split_names"])
-        arrays["split"] = np.array([names[code] for code in arrays["split"].tolist()])
-    return _parts(table, arrays, metadata)
-
-
-def _tensor(said: dict[str, Any]) -> Array:
-    sizes = {"F": "f", "I": "i", "U": "u"}
-    tag, data = said["dtype"], bytes(said["data"])
-    if tag in ("BF16", "BFLOAT16"):
-        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(said["shape"])
-    code = "b1" if tag == "BOOL" else f"<{sizes[tag[0]]}{int(tag[1:]) // 8}"
-    return np.frombuffer(data, code).reshape(said["shape"])
-
-
-def _parts(table: PredictionTable, arrays: dict[str, Array], metadata: dict[str, str] | None = None) -> Parts:
+def parts_of(table: PredictionTable, arrays: dict[str, Array], metadata: dict[str, str] | None = None) -> Parts:
     """What the arrays of a file mean: scores widened, labels as numbers of classes, text as text."""
     metadata = metadata or {}
     history = {key: np.array(json.loads(text), float) for key, text in metadata.items() if key.startswith("history_")}
@@ -153,7 +100,7 @@ def _parts(table: PredictionTable, arrays: dict[str, Array], metadata: dict[str,
     names = json.loads(metadata["class_names"]) if "class_names" in metadata else None
     names = _texts(arrays["class_names"]) if "class_names" in arrays else names
     return {
-        "scores": _widened(arrays[table.kind], table.kind),
+        "scores": widened(arrays[table.kind], table.kind),
         "labels": _numbers(arrays.get("labels", arrays.get("label")), names),
         "weights": arrays.get("weights", arrays.get("weight")),
         "split": _texts(arrays["split"]) if "split" in arrays else None,
@@ -162,7 +109,7 @@ def _parts(table: PredictionTable, arrays: dict[str, Array], metadata: dict[str,
     }
 
 
-def _widened(scores: Array, kind: str) -> Array:
+def widened(scores: Array, kind: str) -> Array:
     """Scores of half precision in float32, where their rows sum to 1 again."""
     if scores.dtype != np.float16:
         return scores
@@ -186,53 +133,21 @@ def _numbers(labels: Any, names: list[str] | None) -> list[int]:
     return [by_name[each] if isinstance(each, str) else each for each in values]
 
 
-def _parquet(table: PredictionTable, paths: list[Path]) -> Parts:
-    import pyarrow.parquet as pq
-
-    there = pq.read_schema(paths[0]).names
-    wanted = [name for name in there if _matters(name, ()) or name.startswith(_PREFIXES[table.kind])]
-    file = pq.read_table(paths[0], columns=wanted, use_threads=False)
-    return _arrow_table(table, file)
-
-
-def _arrow(table: PredictionTable, paths: list[Path]) -> Parts:
-    import pyarrow as pa
-
-    content = paths[0].read_bytes()
-    reader = pa.ipc.open_file(content) if content[:6] == b"ARROW1" else pa.ipc.open_stream(content)
-    file = reader.read_all()
-    file.validate(full=True)
-    return _arrow_table(table, file)
-
-
-def _arrow_table(table: PredictionTable, file: Any) -> Parts:
+def parts_of_arrow(table: PredictionTable, file: Any) -> Parts:
     """What an Arrow table says."""
     pairs = (file.schema.metadata or {}).items()
     said = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in pairs}
     columns = {name: file.column(name).to_pylist() for name in file.column_names}
-    parts = _of_columns(table, columns, said)
-    kinds = {str(field.type) for field in file.schema if field.name.startswith(_PREFIXES[table.kind])}
+    parts = parts_of_columns(table, columns, said)
+    kinds = {str(field.type) for field in file.schema if field.name.startswith(PREFIXES[table.kind])}
     if all("halffloat" in kind for kind in kinds):
-        parts["scores"] = _widened(np.array(parts["scores"], np.float16), table.kind)
+        parts["scores"] = widened(np.array(parts["scores"], np.float16), table.kind)
     return parts
 
 
-def _text(table: PredictionTable, paths: list[Path]) -> Parts:
-    with paths[0].open(encoding="utf-8-sig", newline="") as file:
-        text = file.read()
-
-    def rows(delimiter: str) -> list[list[str]]:
-        return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
-
-    delimiter = "\t" if paths[0].suffix == ".tsv" else max(",\t;", key=lambda sign: len(rows(sign)[0]))
-    header, *lines = rows(delimiter)
-    columns = dict(zip([name.lstrip() for name in header], map(list, zip(*lines, strict=True)), strict=True))
-    return _of_columns(table, columns, {})
-
-
-def _of_columns(table: PredictionTable, columns: dict[str, list[Any]], metadata: dict[str, str]) -> Parts:
+def parts_of_columns(table: PredictionTable, columns: dict[str, list[Any]], metadata: dict[str, str]) -> Parts:
     """What the columns of a table mean; the names of its classes are those of its columns, or metadata."""
-    prefixes = _PREFIXES[table.kind]
+    prefixes = PREFIXES[table.kind]
     whole = next((columns[prefix] for prefix in prefixes if prefix in columns), None)
     names = list(table.class_names or map(str, range(table.num_classes)))
     if whole is None:

@@ -4,7 +4,27 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from focalcal.core.ranking import Array
+from focalcal.files import PredictionTable
+from tests.files.fuzz.examples import (
+    NAMES,
+    Files,
+    FuzzedFormat,
+    Parts,
+    history_of,
+    labels_of,
+    names_of_labels,
+    npy,
+    scores_of,
+    split_of,
+    weights_of,
+)
+from tests.files.fuzz.judge import matters, parts_of
 from tests.files.fuzz.of_bytes import (
     HUGE,
     NUMBERS,
@@ -95,3 +115,43 @@ OF_NPY: tuple[Mutation, ...] = (
     *(_npy_number, _npy_number, _npy_shape, _npy_shape, _npy_dtype, _npy_text, _npy_version, _npy_header_length),
     *(_npy_values,) * 4,
 )
+
+
+def _npy_pairs() -> list[Files]:
+    def pair(kind: str, scores: Array, labels: Array, version: tuple[int, int] = (1, 0)) -> Files:
+        return Files({f"val_{kind}.npy": npy(scores, version), "val_labels.npy": npy(labels, version)})
+
+    return [
+        pair("logits", scores_of("logits"), labels_of()),
+        pair("probs", scores_of("probs", ">f8"), labels_of().astype(np.int8), (2, 0)),
+        pair("log_probs", np.asfortranarray(scores_of("log_probs", np.float16)), labels_of().astype(np.uint16)),
+        pair("logits", scores_of("logits", np.float64, binary=True), labels_of(2)),
+    ]
+
+
+def _npy_folders() -> list[Files]:
+    def folder(**arrays: Any) -> Files:
+        return Files({f"{key}.npy": npy(values) for key, values in arrays.items()}, as_folder=True)
+
+    full = {"labels": labels_of(), "weights": weights_of(), "split": split_of(), "class_names": np.array(NAMES)}
+    encoded_names = np.array([name.encode() for name in NAMES])
+    return [
+        folder(logits=scores_of("logits"), **full),
+        folder(probs=scores_of("probs", np.float64), labels=names_of_labels(), class_names=NAMES),
+        folder(log_probs=scores_of("log_probs", np.float16), label=labels_of(), class_names=encoded_names),
+        folder(logits=scores_of("logits"), labels=labels_of(), weights=weights_of().astype(np.float16)),
+        folder(probs=scores_of("probs", binary=True), labels=labels_of(2), history_gamma=history_of()),
+    ]
+
+
+def read_elsewhere(table: PredictionTable, paths: list[Path]) -> Parts:
+    """The parts of a table without focalcal."""
+    if paths[0].is_dir():
+        files = {path.stem: path for path in paths[0].iterdir()}
+    else:
+        files = dict(zip((table.kind, "labels"), paths, strict=True))
+    wanted = {key: path for key, path in files.items() if matters(key, (table.kind,))}
+    return parts_of(table, {key: np.load(path, allow_pickle=False) for key, path in wanted.items()})
+
+
+FUZZED = FuzzedFormat({"npy_pair": _npy_pairs, "npy_folder": _npy_folders}, OF_NPY, read_elsewhere)

@@ -7,7 +7,25 @@ import random
 import re
 import zipfile
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from focalcal.files import PredictionTable
+from tests.files.fuzz.examples import (
+    NAMES,
+    Files,
+    FuzzedFormat,
+    Parts,
+    history_of,
+    labels_of,
+    names_of_labels,
+    scores_of,
+    split_of,
+    weights_of,
+)
+from tests.files.fuzz.judge import matters, parts_of
 from tests.files.fuzz.of_bytes import OF_BYTES, Mutation, little, number_near, words
 from tests.files.fuzz.of_npy import OF_NPY, npy_header, with_npy_header
 
@@ -94,3 +112,33 @@ def _zip_names(rng: random.Random, content: bytes, other: bytes) -> bytes:
 
 
 OF_NPZ: tuple[Mutation, ...] = (_zip_field, _zip_field, _zip_member, _zip_member, _zip_member, _zip_lie, _zip_names)
+
+
+def _npz(packed: bool = False, **arrays: Any) -> Files:
+    stream = io.BytesIO()
+    (np.savez_compressed if packed else np.savez)(stream, **arrays)
+    return Files({"val.npz": stream.getvalue()})
+
+
+def _npz_files() -> list[Files]:
+    full = {"labels": labels_of(), "weights": weights_of(), "split": split_of(), "class_names": np.array(NAMES)}
+    encoded_names = np.array([name.encode() for name in NAMES])
+    return [
+        _npz(logits=scores_of("logits"), **full),
+        _npz(packed=True, probs=scores_of("probs", np.float64), **full, history_gamma=history_of()),
+        _npz(log_probs=scores_of("log_probs", np.float16), labels=labels_of().astype(np.uint8)),
+        _npz(packed=True, probs=scores_of("probs", np.float16), label=labels_of().astype(">i4")),
+        _npz(logits=np.asfortranarray(scores_of("logits", ">f4")), labels=names_of_labels(), class_names=NAMES),
+        _npz(probs=scores_of("probs", binary=True), labels=labels_of(2), split=split_of().astype("S")),
+        _npz(packed=True, logits=scores_of("logits"), labels=encoded_names[labels_of()], class_names=encoded_names),
+    ]
+
+
+def read_elsewhere(table: PredictionTable, paths: list[Path]) -> Parts:
+    """The parts of a table without focalcal."""
+    with np.load(paths[0], allow_pickle=False) as file:
+        there = [name.removesuffix(".npy") for name in file.zip.namelist() if name.endswith(".npy")]
+        return parts_of(table, {key: file[key] for key in there if matters(key, (table.kind,))})
+
+
+FUZZED = FuzzedFormat({"npz": _npz_files}, OF_NPZ, read_elsewhere)

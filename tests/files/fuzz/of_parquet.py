@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from focalcal.core.ranking import Array
+from focalcal.files import PredictionTable
 from tests.files.fuzz import thrift
+from tests.files.fuzz.examples import (
+    CLASSES,
+    NAMES,
+    Files,
+    FuzzedFormat,
+    Parts,
+    dictionary_coded,
+    history_of,
+    labels_of,
+    lists,
+    names_of_labels,
+    scores_of,
+    split_of,
+    weights_of,
+)
+from tests.files.fuzz.judge import PREFIXES, matters, parts_of_arrow
 from tests.files.fuzz.of_bytes import NUMBERS, OF_BYTES, Mutation, flipped_bits, little, number_near, other_bytes
 
 # Numbers of fields in parquet.thrift.
@@ -241,4 +263,94 @@ OF_PARQUET: tuple[Mutation, ...] = (
     *(_parquet_footer,) * 5,
     *(_parquet_page_header, _parquet_page_header, _parquet_page_values, _parquet_page_values, _parquet_page_values),
     *(_parquet_footer_bytes, _parquet_footer_length, _parquet_page_bytes, _parquet_rows, _parquet_long_name),
+)
+
+
+def _parquet(columns: dict[str, Any], metadata: dict[str, str] | None = None, **options: Any) -> Files:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stream = io.BytesIO()
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), stream, **options)
+    return Files({"val.parquet": stream.getvalue()})
+
+
+def _parquet_lists() -> list[Files]:
+    full = {"label": labels_of(), "weight": weights_of(), "split": dictionary_coded(split_of())}
+    named = {"class_names": json.dumps(NAMES), "history_gamma": json.dumps(history_of().tolist())}
+    logits, half = lists(scores_of("logits")), lists(scores_of("probs", np.float16))
+    return [
+        _parquet({"logits": logits, **full}, named, compression="NONE"),
+        _parquet({"logits": logits, **full}, compression="SNAPPY", row_group_size=5),
+        _parquet({"probs": half, "labels": labels_of()}, compression="ZSTD", use_dictionary=False),
+        _parquet(
+            {"log_probs": lists(scores_of("log_probs", np.float64), large=True), "labels": labels_of()},
+            compression="GZIP",
+            data_page_version="2.0",
+        ),
+        _parquet(
+            {"logits": logits, "labels": dictionary_coded(names_of_labels())},
+            named,
+            compression="LZ4",
+            write_page_checksum=True,
+        ),
+        _parquet({"logits": logits, "labels": labels_of()}, compression="NONE", store_schema=False, data_page_size=64),
+    ]
+
+
+def _parquet_fixed() -> list[Files]:
+    import pyarrow as pa
+
+    def fixed(scores: Array) -> Any:
+        return pa.FixedSizeListArray.from_arrays(pa.array(scores.reshape(-1)), CLASSES)
+
+    logits, probs = fixed(scores_of("logits")), fixed(scores_of("probs", np.float64))
+    half = fixed(scores_of("log_probs", np.float16))
+    full = {"label": labels_of().astype(np.int8), "weight": weights_of().astype(np.float32), "split": split_of()}
+    return [
+        _parquet({"logits": logits, **full}, compression="NONE"),
+        _parquet({"probs": probs, **full}, compression="BROTLI", row_group_size=4, data_page_version="2.0"),
+        _parquet({"log_probs": half, "labels": labels_of()}, compression="SNAPPY"),
+        _parquet({"logits": logits, "labels": labels_of()}, compression="GZIP", use_dictionary=["labels"]),
+        _parquet({"log_probs": half, "labels": names_of_labels()}, {"class_names": json.dumps(NAMES)}),
+    ]
+
+
+def _parquet_columns() -> list[Files]:
+    import pyarrow as pa
+
+    def columns(prefix: str, names: Any, scores: Array) -> dict[str, Any]:
+        return {f"{prefix}{name}": scores[:, k] for k, name in enumerate(names)}
+
+    numbered = columns("logit_", range(CLASSES), scores_of("logits"))
+    coded = {key: dictionary_coded(values) for key, values in numbered.items()}
+    named = columns("prob_", NAMES, scores_of("probs", np.float64))
+    half = columns("log_prob_", range(CLASSES), scores_of("log_probs", np.float16))
+    binary = {"prob": scores_of("probs", binary=True), "label": labels_of(2)}
+    plain = {"column_encoding": "BYTE_STREAM_SPLIT", "use_dictionary": False}
+    return [
+        _parquet({**numbered, "label": labels_of()}, compression="NONE", row_group_size=5),
+        _parquet({**coded, "label": labels_of()}, compression="SNAPPY"),
+        _parquet({**named, "label": dictionary_coded(names_of_labels())}, compression="ZSTD"),
+        _parquet({**half, "label": labels_of(), "split": pa.array(split_of().tolist())}, compression="LZ4"),
+        _parquet(binary, compression="NONE", data_page_version="2.0"),
+        _parquet({"logit_0": numbered["logit_0"], "logit_1": numbered["logit_1"], "label": labels_of(2)}, **plain),
+    ]
+
+
+def read_elsewhere(table: PredictionTable, paths: list[Path]) -> Parts:
+    """The parts of a table without focalcal."""
+    import pyarrow.parquet as pq
+
+    there = pq.read_schema(paths[0]).names
+    wanted = [name for name in there if matters(name, ()) or name.startswith(PREFIXES[table.kind])]
+    file = pq.read_table(paths[0], columns=wanted, use_threads=False)
+    return parts_of_arrow(table, file)
+
+
+FUZZED = FuzzedFormat(
+    {"parquet_lists": _parquet_lists, "parquet_fixed": _parquet_fixed, "parquet_columns": _parquet_columns},
+    OF_PARQUET,
+    read_elsewhere,
+    may_ask_for_memory=True,
 )

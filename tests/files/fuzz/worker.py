@@ -26,17 +26,14 @@ import numpy as np
 from focalcal.core.ranking import Array
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files import PredictionStream, PredictionTable, read_predictions
+from tests.files.fuzz.examples import Files
+from tests.files.fuzz.formats import VARIANTS, mutated_files, valid_files
 from tests.files.fuzz.judge import Judgement, judge
-from tests.files.fuzz.mutate import mutated_files
-from tests.files.fuzz.valid import FORMATS, Files, valid_files
 
 T = TypeVar("T")
 
 # What reading a file of some kilobytes may add to the memory of the process.
 MOST_BYTES = 64 << 20
-# For most formats that is not even asked for. pyarrow asks for as much as a header says, before it finds that less is
-# there; it writes nothing to it, so that of these formats only the memory that is in use is counted.
-ASKED_FOR_BY_PYARROW = ("parquet", "arrow")
 # Of the processor, for one file; how busy the machine is changes that little.
 MOST_SECONDS = 2.0
 _LONGEST_MESSAGE = 1500
@@ -94,7 +91,7 @@ def _show(name: str, seed: str) -> None:
 
 def _warm_up(folder: Path) -> None:
     """Valid files are read first: what is loaded once for all is not counted, and all of them must be fine."""
-    for name in FORMATS:
+    for name in VARIANTS:
         for files in valid_files(name):
             outcome = try_files(folder, name, files)
             assert outcome.result == "read", (name, outcome)
@@ -103,10 +100,11 @@ def _warm_up(folder: Path) -> None:
 def try_files(folder: Path, name: str, files: Files) -> Outcome:
     """Read files that are written to a folder of their own, whole and as a stream, and judge what comes back."""
     paths = _written(folder / name, files)
-    limit = None if name.startswith(ASKED_FOR_BY_PYARROW) else MOST_BYTES
+    fuzzed = VARIANTS[name]
+    limit = None if fuzzed.may_ask_for_memory else MOST_BYTES
     table, whole = _watched(lambda: read_predictions(paths), folder / name, limit)
     if table is not None and whole.result == "read":
-        result, why = judge(table, paths)
+        result, why = judge(table, paths, fuzzed.read_elsewhere)
         whole = replace(whole, result=result, why=why)
     if whole.result == "failed":
         return whole

@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import random
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from focalcal.core.ranking import Array
+from focalcal.files import PredictionTable
+from tests.files.fuzz.examples import (
+    CLASSES,
+    NAMES,
+    ROWS,
+    Files,
+    FuzzedFormat,
+    Parts,
+    labels_of,
+    names_of_labels,
+    scores_of,
+    split_of,
+    weights_of,
+)
+from tests.files.fuzz.judge import parts_of_columns
 from tests.files.fuzz.of_bytes import HUGE, NUMBERS, Mutation, str_of, words
 
 _ODD_FIELDS = (
@@ -97,4 +119,48 @@ def _text_long_name(rng: random.Random, content: bytes, other: bytes) -> bytes:
 OF_TEXT: tuple[Mutation, ...] = (
     *(_text_field,) * 4,
     *(_text_header, _text_header, _text_line, _text_columns, _text_form, _text_long_name),
+)
+
+
+def _text_files(suffix: str, delimiter: str, other: str) -> list[Files]:
+    def text(columns: dict[str, Any], delimiter: str = delimiter, newline: str = "\n", begin: str = "") -> Files:
+        stream = io.StringIO(newline="")
+        writer = csv.writer(stream, delimiter=delimiter, lineterminator=newline)
+        writer.writerow(columns)
+        writer.writerows(zip(*(np.asarray(each).tolist() for each in columns.values()), strict=True))
+        return Files({f"val{suffix}": (begin + stream.getvalue()).encode()})
+
+    def columns(prefix: str, names: Any, scores: Array) -> dict[str, Any]:
+        return {f"{prefix}{name}": scores[:, k] for k, name in enumerate(names)}
+
+    logits, probs = scores_of("logits", np.float64), scores_of("probs", np.float64)
+    numbered = columns("logit_", range(CLASSES), logits)
+    return [
+        text({"label": labels_of(), **numbered}),
+        text({"id": range(ROWS), **numbered, "label": labels_of(), "weight": weights_of(), "split": split_of()}),
+        text({"label": names_of_labels(), **columns("prob_", NAMES, probs)}),
+        text({**columns("log_prob_", NAMES, np.log(probs.clip(1e-9))), "label": names_of_labels()}, newline="\r\n"),
+        text({"label": labels_of(), **columns("logits.", (3, 1, 0, 2), logits)}, delimiter=other, begin="\ufeff"),
+        text({"prob": scores_of("probs", np.float64, binary=True), "labels": labels_of(2)}),
+    ]
+
+
+def read_elsewhere(table: PredictionTable, paths: list[Path]) -> Parts:
+    """The parts of a table without focalcal."""
+    with paths[0].open(encoding="utf-8-sig", newline="") as file:
+        text = file.read()
+
+    def rows(delimiter: str) -> list[list[str]]:
+        return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
+
+    delimiter = "\t" if paths[0].suffix == ".tsv" else max(",\t;", key=lambda sign: len(rows(sign)[0]))
+    header, *lines = rows(delimiter)
+    columns = dict(zip([name.lstrip() for name in header], map(list, zip(*lines, strict=True)), strict=True))
+    return parts_of_columns(table, columns, {})
+
+
+FUZZED = FuzzedFormat(
+    {"csv": lambda: _text_files(".csv", ",", ";"), "tsv": lambda: _text_files(".tsv", "\t", "\t")},
+    OF_TEXT,
+    read_elsewhere,
 )

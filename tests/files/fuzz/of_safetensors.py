@@ -5,12 +5,41 @@ from __future__ import annotations
 import json
 import random
 import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from focalcal.core.ranking import Array
+from focalcal.files import PredictionTable
+from tests.files.fuzz.examples import (
+    NAMES,
+    ROWS,
+    Files,
+    FuzzedFormat,
+    Parts,
+    history_of,
+    labels_of,
+    scores_of,
+    weights_of,
+)
+from tests.files.fuzz.judge import matters, parts_of
 from tests.files.fuzz.of_bytes import HUGE, NUMBERS, OF_BYTES, Mutation, little, number_near, odd_values, str_of
-from tests.files.fuzz.valid import put_tensors_together, take_tensors_apart
 
 _ODD_JSON = (None, True, "", "F32", "BOOL", "F8_E4M3", "\ud800", -1, 0.5, [], {}, [0], [0, 0], [[1]], "x" * 3000, 1e300)
+
+
+def take_tensors_apart(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """The header of a safetensors file, and the values."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:start]), content[start:]
+
+
+def put_tensors_together(header: Any, values: bytes) -> bytes:
+    """A safetensors file with this header, which is JSON or to be made into it."""
+    text = header if isinstance(header, bytes) else json.dumps(header, ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + values
 
 
 def _places(tree: Any) -> list[tuple[Any, Any]]:
@@ -114,3 +143,48 @@ OF_TENSORS: tuple[Mutation, ...] = (
     *(_tensors_values,) * 4,
     _tensors_long_name,
 )
+
+
+def _tensors_files() -> list[Files]:
+    from safetensors.numpy import save
+
+    def tensors(metadata: dict[str, Any] | None = None, **arrays: Array) -> Files:
+        said = None if metadata is None else {key: json.dumps(value) for key, value in metadata.items()}
+        return Files({"val.safetensors": save(arrays, said)})
+
+    full = {"labels": labels_of(), "split": (np.arange(ROWS) % 2).astype(np.uint8), "weights": weights_of()}
+    upper_halves = (scores_of("logits").view(np.uint32) >> 16).astype(np.uint16)
+    header, values = take_tensors_apart(save({"logits": upper_halves, "labels": labels_of()}))
+    header["logits"]["dtype"] = "BF16"
+    return [
+        tensors({"split_names": ["test", "val"], "class_names": NAMES}, logits=scores_of("logits"), **full),
+        tensors({"history_gamma": history_of().tolist()}, probs=scores_of("probs", np.float64), labels=labels_of()),
+        tensors(log_probs=scores_of("log_probs", np.float16), label=labels_of().astype(np.int32)),
+        tensors(probs=scores_of("probs", binary=True), labels=labels_of(2), history_gamma=history_of()),
+        Files({"val.safetensors": put_tensors_together(header, values)}),
+    ]
+
+
+def read_elsewhere(table: PredictionTable, paths: list[Path]) -> Parts:
+    """The parts of a table without focalcal."""
+    from safetensors import deserialize
+
+    content = paths[0].read_bytes()
+    arrays = {key: _tensor(said) for key, said in deserialize(content) if matters(key, (table.kind,))}
+    metadata = take_tensors_apart(content)[0].get("__metadata__", {})
+    if "split" in arrays and "split_names" in metadata:
+        names = json.loads(metadata["split_names"])
+        arrays["split"] = np.array([names[code] for code in arrays["split"].tolist()])
+    return parts_of(table, arrays, metadata)
+
+
+def _tensor(said: dict[str, Any]) -> Array:
+    sizes = {"F": "f", "I": "i", "U": "u"}
+    tag, data = said["dtype"], bytes(said["data"])
+    if tag in ("BF16", "BFLOAT16"):
+        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(said["shape"])
+    code = "b1" if tag == "BOOL" else f"<{sizes[tag[0]]}{int(tag[1:]) // 8}"
+    return np.frombuffer(data, code).reshape(said["shape"])
+
+
+FUZZED = FuzzedFormat({"safetensors": _tensors_files}, OF_TENSORS, read_elsewhere)
