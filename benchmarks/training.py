@@ -14,7 +14,7 @@ from harness import QUICK, best_times, save, settle_allocator
 from torch import nn
 
 import focalcal as fc
-from focalcal.losses.named import make_loss
+from focalcal.losses.table import make_loss
 from focalcal_lab.models import make_model
 
 BATCH, ROWS, CLASSES = 16 if QUICK else 128, 5_000, 100

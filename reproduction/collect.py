@@ -26,7 +26,7 @@ from focalcal.calibrators.search import GRIDS, search_grid
 from focalcal.core.temperature import suggest_gamma
 from focalcal.errors import FocalCalError, InputError
 from focalcal.files import PredictionTable, read_predictions
-from focalcal.losses.named import make_loss
+from focalcal.losses.table import make_loss
 from focalcal_lab.catalog import catalog
 from focalcal_lab.measurement import SplitLogits, measure_all
 from focalcal_lab.monitor import read_monitor

@@ -17,8 +17,8 @@ from focalcal.calibrators import Calibrator
 from focalcal.core.binning import bin_norm, bin_predictions
 from focalcal.core.checks import require
 from focalcal.errors import FileFormatError
-from focalcal.metrics.rows import Rows
-from focalcal.metrics.uncertainty import replicates
+from focalcal.metrics.intervals import replicates
+from focalcal.metrics.predicted_rows import PredictedRows
 from focalcal_lab.data.array_files import read_npz
 from focalcal_lab.measurement import MEASURES, SplitLogits
 from reproduction.result_files import Pairs, Phases
@@ -126,7 +126,7 @@ def measure_phases(
 
 def _draw(log_probs: Tensor, labels: Tensor, num_bins: int, num_resamples: int, seed: int) -> dict[str, _Drawn]:
     rows = metrics.read(log_probs, labels, kind="log_probs")
-    assert isinstance(rows, Rows)
+    assert isinstance(rows, PredictedRows)
     wanted = {name: partial(_measured, name=name, num_bins=num_bins) for name in MEASURED}
     drawn = replicates(wanted, rows, num_resamples=num_resamples, seed=seed)
     return {name: _Drawn(float(measure(rows)), drawn[name]) for name, measure in wanted.items()}

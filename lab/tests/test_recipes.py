@@ -16,7 +16,7 @@ pytest.importorskip("yaml", reason="recipes are YAML; pip install focalcal-lab")
 
 from focalcal.calibrators import Calibrator
 from focalcal.errors import InputError
-from focalcal.losses.named import make_loss
+from focalcal.losses.table import make_loss
 from focalcal_lab import catalog as module
 from focalcal_lab.catalog import catalog, find_recipe, nearest_recipes, read_recipes, recipe_source, recipe_yaml
 from focalcal_lab.data import DATA

@@ -21,13 +21,15 @@ from torch import Tensor
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.identity import Identity
 from focalcal.calibrators.table import calibrator_entries, calibrator_label, make_calibrator
-from focalcal.core.checks import ArrayLike, require
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array, ArrayLike, require
+from focalcal.core.score_kinds import Kind, logits_of
 from focalcal.errors import FocalCalError, InputWarning
-from focalcal.metrics.read import read
-from focalcal.metrics.rows import Measured, Readable, Rows
-from focalcal.metrics.uncertainty import MEASURES, Metric, bootstrap, compare, usual_method
-from focalcal.predictions.arrays import Kind, Predictions, Target, checked_weight, logits_of
+from focalcal.metrics.intervals import bootstrap, compare, usual_method
+from focalcal.metrics.predicted_rows import PredictedRows
+from focalcal.metrics.prediction_set import Measured, PredictionSet
+from focalcal.metrics.read_scores import read
+from focalcal.metrics.table import MEASURES, MeasureFunction
+from focalcal.predictions.arrays import Predictions, Target, checked_weight
 
 Method: TypeAlias = "Calibrator | type[Calibrator] | str"
 Methods: TypeAlias = "Mapping[str, Method] | Sequence[Method] | Method"
@@ -364,7 +366,7 @@ class _Data:
 # ---------------------------------------------------------------------- measuring
 
 
-class _Rounds(Rows):
+class _Rounds(PredictedRows):
     """Predictions of the same rows, once for each way to deal out the folds; resamples draw the same rows of all.
 
     What was measured of resamples is remembered, because an interval and a comparison draw the same ones.
@@ -382,7 +384,7 @@ class _Rounds(Rows):
         """Resamples of all rounds."""
         return _ResampledRounds(self, times)
 
-    def measured(self, measure: Metric) -> Measured:
+    def measured(self, measure: MeasureFunction) -> Measured:
         """The mean over rounds."""
         values = [measure(rows) for rows in self.rounds]
         return Measured(fmean(values), values[0].definition)
@@ -392,7 +394,7 @@ class _ResampledRounds:
     def __init__(self, rows: _Rounds, times: Array) -> None:
         self.rows, self.times, self.draws = rows, times, 2
 
-    def measured(self, measure: Metric) -> Array:
+    def measured(self, measure: MeasureFunction) -> Array:
         key = hashlib.blake2b(np.ascontiguousarray(self.times).data).digest()
         if key not in self.rows.known:
             values = []
@@ -498,7 +500,7 @@ class _Contest:
 
     # ------------------------------------------------------------------ scores
 
-    def _rows(self, folds: Array, by_fold: dict[int, Calibrator]) -> Readable:
+    def _rows(self, folds: Array, by_fold: dict[int, Calibrator]) -> PredictionSet:
         """The rows of some folds, each as the calibrator of its fold has it."""
         log_probs = torch.empty_like(self.data.logits)
         with torch.no_grad():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from focalcal import metrics as m
 from focalcal.core import ranking
-from focalcal.core.ranking import Ranked, dense_rank, pack, unpack
+from focalcal.core.ranking import Ranking, dense_rank, pack, unpack
 
 few = settings(max_examples=60)
 PRECISIONS = [np.float32, np.float64]
@@ -116,7 +116,7 @@ def test_groups_are_those_of_a_plain_loop(some, seed):
     confidence, correct = some
     weight = weights(len(confidence), seed)
     for given_weight in (None, weight.astype(np.float64)):
-        ranked = Ranked.of_rows(confidence, correct, given_weight)
+        ranked = Ranking.of_rows(confidence, correct, given_weight)
         expected = groups_of(confidence, correct, np.ones_like(weight) if given_weight is None else weight)
         found = np.stack([ranked.value, ranked.mass, ranked.mass, ranked.right], 1)
         assert found.tolist() == [[value, mass, mass, right] for value, _, mass, right in expected]
@@ -131,15 +131,18 @@ def test_the_order_of_rows_leaves_every_bit_as_it_is(some, seed):
     weight = np.random.default_rng(seed).random(len(confidence)) + 0.1
     order = np.random.default_rng(seed + 1).permutation(len(confidence))
     for one, two in [
-        (Ranked.of_rows(confidence, correct), Ranked.of_rows(confidence[order], correct[order])),
-        (Ranked.of_rows(confidence, correct, weight), Ranked.of_rows(confidence[order], correct[order], weight[order])),
+        (Ranking.of_rows(confidence, correct), Ranking.of_rows(confidence[order], correct[order])),
+        (
+            Ranking.of_rows(confidence, correct, weight),
+            Ranking.of_rows(confidence[order], correct[order], weight[order]),
+        ),
     ]:
         for name in ("value", "count", "mass", "right"):
             assert np.array_equal(getattr(one, name), getattr(two, name)), name
 
 
 def test_minus_zero_is_in_the_group_of_zero():
-    ranked = Ranked.of_rows(np.array([-0.0, 0.0, 1.0]), np.array([1, 0, 1]))
+    ranked = Ranking.of_rows(np.array([-0.0, 0.0, 1.0]), np.array([1, 0, 1]))
     assert ranked.count.tolist() == [2, 1]
 
 
@@ -151,14 +154,14 @@ def test_dense_rank_counts_the_distinct_values_below():
 
 
 def repeated(confidence, correct, weight):
-    return Ranked.of_rows(np.repeat(confidence, weight), np.repeat(correct, weight))
+    return Ranking.of_rows(np.repeat(confidence, weight), np.repeat(correct, weight))
 
 
 @given(total=st.integers(1, 10**6), num_bins=st.integers(1, 500), larger_first=st.booleans())
 @example(total=1, num_bins=1, larger_first=False)
 @example(total=10**6, num_bins=499, larger_first=False)
 def test_cuts_are_at_whole_masses_that_differ_by_at_most_one(total, num_bins, larger_first):
-    ranked = Ranked(np.array([0.5]), np.array([total]), np.array([total]), np.array([0]))
+    ranked = Ranking(np.array([0.5]), np.array([total]), np.array([total]), np.array([0]))
     cuts = ranked.mass_cuts(num_bins, larger_first=larger_first)
     if larger_first:
         sizes = [len(part) for part in np.array_split(np.empty(total, dtype=np.uint8), num_bins)]
@@ -171,13 +174,13 @@ def test_cuts_are_at_whole_masses_that_differ_by_at_most_one(total, num_bins, la
 
 @given(n=st.integers(1, 300), num_bins=st.integers(1, 40))
 def test_the_row_of_rank_i_is_in_bin_m_i_over_n(n, num_bins):
-    cuts = Ranked.of_rows(np.linspace(0, 1, n), np.ones(n, dtype=int)).mass_cuts(num_bins)
+    cuts = Ranking.of_rows(np.linspace(0, 1, n), np.ones(n, dtype=int)).mass_cuts(num_bins)
     rank = np.arange(n)
     assert np.array_equal(np.searchsorted(cuts, rank, side="right") - 1, num_bins * rank // n)
 
 
 def test_weights_that_are_no_counts_are_cut_exactly():
-    ranked = Ranked.of_rows(np.array([0.2, 0.4]), np.array([1, 0]), np.array([0.5, 0.75]))
+    ranked = Ranking.of_rows(np.array([0.2, 0.4]), np.array([1, 0]), np.array([0.5, 0.75]))
     assert ranked.mass_cuts(5).tolist() == [0.0, 0.25, 0.5, 0.75, 1.0, 1.25]
 
 
@@ -185,7 +188,7 @@ def test_weights_that_are_no_counts_are_cut_exactly():
 def test_sums_below_values_are_those_of_a_plain_loop(some):
     confidence, correct = some
     edges = np.array([0.0, 0.05, 0.25, 0.3, 0.5, 0.55, 0.75, 1.0])
-    sums = Ranked.of_rows(confidence, correct).below_values(edges)
+    sums = Ranking.of_rows(confidence, correct).below_values(edges)
     for edge, found in zip(edges, sums.T, strict=True):
         below = confidence <= confidence.dtype.type(edge)
         expected = [below.sum(), below.sum(), confidence[below].sum(dtype=np.float64), correct[below].sum()]
@@ -200,7 +203,7 @@ def test_sums_below_masses_share_a_group_in_proportion(some, seed):
     value = np.sort(confidence).astype(np.float64)
     mean_right = np.array([correct[confidence == v].mean() for v in np.sort(confidence)])
     cuts = np.arange(n + 1, dtype=np.float64)
-    sums, edge = Ranked.of_rows(confidence, correct).below_masses(cuts)
+    sums, edge = Ranking.of_rows(confidence, correct).below_masses(cuts)
     for cut in range(n + 1):
         expected = [cut, cut, value[:cut].sum(), mean_right[:cut].sum()]
         assert sums[:, cut] == pytest.approx(expected, abs=1e-12)
@@ -212,7 +215,7 @@ def test_sums_below_masses_share_a_group_in_proportion(some, seed):
 def test_whole_weights_are_repeated_rows_for_cuts_and_sums(some, seed, num_bins, larger_first):
     confidence, correct = some
     weight = weights(len(confidence), seed)
-    one = Ranked.of_rows(confidence, correct, weight.astype(np.float64))
+    one = Ranking.of_rows(confidence, correct, weight.astype(np.float64))
     many = repeated(confidence, correct, weight)
     cuts = one.mass_cuts(num_bins, larger_first=larger_first)
     assert np.array_equal(cuts, many.mass_cuts(num_bins, larger_first=larger_first))
@@ -254,7 +257,7 @@ def plain_sweep(confidence, correct, *, equal_mass: bool) -> int:
 @few
 @given(some=rows(most=25))
 def test_the_sweep_is_that_of_a_plain_loop_on_any_rows(equal_mass, some):
-    assert Ranked.of_rows(*some).sweep(equal_mass=equal_mass) == plain_sweep(*some, equal_mass=equal_mass)
+    assert Ranking.of_rows(*some).sweep(equal_mass=equal_mass) == plain_sweep(*some, equal_mass=equal_mass)
 
 
 @pytest.mark.parametrize("equal_mass", [True, False])
@@ -271,7 +274,7 @@ def test_the_sweep_is_that_of_a_plain_loop_on_nearly_separable_rows(equal_mass, 
     correct = np.arange(n) >= wrong
     for flip in flips:
         correct[flip % n] ^= True
-    found = Ranked.of_rows(confidence, correct).sweep(equal_mass=equal_mass)
+    found = Ranking.of_rows(confidence, correct).sweep(equal_mass=equal_mass)
     assert found == plain_sweep(confidence, correct, equal_mass=equal_mass)
 
 
@@ -281,7 +284,7 @@ def test_the_sweep_of_calibrated_rows_is_that_of_a_plain_loop(equal_mass, seed):
     random = np.random.default_rng(seed)
     confidence = random.random(400).astype(np.float32)
     correct = random.random(400) < confidence
-    found = Ranked.of_rows(confidence, correct).sweep(equal_mass=equal_mass)
+    found = Ranking.of_rows(confidence, correct).sweep(equal_mass=equal_mass)
     assert found == plain_sweep(confidence, correct, equal_mass=equal_mass)
     assert 2 <= found < 100
 
@@ -289,14 +292,14 @@ def test_the_sweep_of_calibrated_rows_is_that_of_a_plain_loop(equal_mass, seed):
 @pytest.mark.parametrize("equal_mass", [True, False])
 @pytest.mark.parametrize("wrong", [0, 1, 37, 99, 100])
 def test_perfectly_separated_rows_allow_as_many_bins_as_rows(equal_mass, wrong):
-    ranked = Ranked.of_rows(np.linspace(0, 1, 100), np.arange(100) >= wrong)
+    ranked = Ranking.of_rows(np.linspace(0, 1, 100), np.arange(100) >= wrong)
     assert ranked.sweep(equal_mass=equal_mass) == 100
 
 
 @pytest.mark.parametrize("equal_mass", [True, False])
 @pytest.mark.parametrize("right", [True, False])
 def test_one_row_has_one_bin(equal_mass, right):
-    assert Ranked.of_rows(np.array([0.7]), np.array([right])).sweep(equal_mass=equal_mass) == 1
+    assert Ranking.of_rows(np.array([0.7]), np.array([right])).sweep(equal_mass=equal_mass) == 1
 
 
 @pytest.mark.parametrize("equal_mass", [True, False])
@@ -307,7 +310,7 @@ def test_one_row_has_one_bin(equal_mass, right):
 def test_the_sweep_of_whole_weights_is_that_of_repeated_rows(equal_mass, some, seed):
     confidence, correct = some
     weight = weights(len(confidence), seed)
-    one = Ranked.of_rows(confidence, correct, weight.astype(np.float64)).sweep(equal_mass=equal_mass)
+    one = Ranking.of_rows(confidence, correct, weight.astype(np.float64)).sweep(equal_mass=equal_mass)
     assert one == repeated(confidence, correct, weight).sweep(equal_mass=equal_mass)
 
 
@@ -316,7 +319,7 @@ def test_one_inverted_pair_in_the_middle_of_200_000_separable_rows_does_not_slow
     n = 200_000
     correct = np.arange(n) >= n // 2
     correct[n // 2 - 1 : n // 2 + 1] = True, False
-    ranked = Ranked.of_rows(np.linspace(0.1, 0.9, n), correct)
+    ranked = Ranking.of_rows(np.linspace(0.1, 0.9, n), correct)
     with at_most(2.0):
         found = ranked.sweep(equal_mass=equal_mass)
     if equal_mass:
@@ -328,7 +331,7 @@ def test_one_inverted_pair_in_the_middle_of_200_000_separable_rows_does_not_slow
 @pytest.mark.parametrize("equal_mass", [True, False])
 def test_the_sweep_of_200_000_separable_rows_is_quick(equal_mass):
     n = 200_000
-    ranked = Ranked.of_rows(np.linspace(0.1, 0.9, n), np.arange(n) >= n // 2)
+    ranked = Ranking.of_rows(np.linspace(0.1, 0.9, n), np.arange(n) >= n // 2)
     with at_most(2.0):
         assert ranked.sweep(equal_mass=equal_mass) == n
 
@@ -358,5 +361,5 @@ def test_scanning_in_blocks_changes_no_measure(monkeypatch, n, tied, weighted):
 
     whole = values()
     monkeypatch.setattr(ranking, "BLOCK", 7)
-    assert len(list(Ranked.of_rows(confidence, correct).blocks())) == -(-len(np.unique(confidence)) // 7)
+    assert len(list(Ranking.of_rows(confidence, correct).blocks())) == -(-len(np.unique(confidence)) // 7)
     assert values() == pytest.approx(whole, abs=1e-13, nan_ok=True)

@@ -8,7 +8,7 @@ import torch
 
 import focalcal.calibrators as c
 from focalcal.core.binning import bin_norm, bin_predictions
-from focalcal.core.ranking import Ranked
+from focalcal.core.ranking import Ranking
 from tests.golden.test_losses import MODELS
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def summary(confidence, correct):
         "first_10": confidence[:10],
         "mean": confidence.mean(),
         "sum_of_squares": (confidence**2).sum(),
-        "ks_error": Ranked.of_rows(confidence, correct).largest_drift(),
+        "ks_error": Ranking.of_rows(confidence, correct).largest_drift(),
         "ece_equal_width_15": float(bin_norm(bin_predictions(confidence, correct, num_bins=15), "l1")),
         "ece_equal_width_25": float(bin_norm(bin_predictions(confidence, correct, num_bins=25), "l1")),
     }

@@ -22,7 +22,7 @@ from transformers.modeling_outputs import (
 
 import focalcal as fc
 from focalcal.integrations.huggingface import CalibrationMetrics, compute_loss_func
-from focalcal.losses.named import make_loss
+from focalcal.losses.table import make_loss
 
 CLASSES = 11
 

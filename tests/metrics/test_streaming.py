@@ -1,15 +1,13 @@
-"""Streaming gives what one call gives, on either base, however the rows come; and the sketch keeps its bound."""
+"""Streaming gives what one call gives, however the rows come; and the sketch keeps its bound."""
 
 from __future__ import annotations
 
 import copy
-import importlib.util
+import importlib
 import pickle
-import subprocess
 import sys
 from dataclasses import fields
 from itertools import pairwise
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,21 +16,23 @@ import torch
 import focalcal as fc
 from focalcal import metrics as m
 from focalcal.core.binning import Bins
-from focalcal.core.sketch import CELLS, cell_of
-from focalcal.errors import InputError
-from focalcal.metrics import streaming as installed
+from focalcal.core.confidence_histogram import CELLS, cell_of
+from focalcal.errors import InputError, MissingExtraError
+from focalcal.metrics import streaming
 
 TOLERANCE = 1e-12
-# Both bases read rows by the same code: the second one is tried on a part of the grid.
-GRID = [
-    *(("torchmetrics", d, k) for d in ("float32", "float64", "float16", "bfloat16") for k in (2, 3, 10, 16, 17, 100)),
-    *(("plain", d, k) for d, k in [("float32", 3), ("float64", 17), ("float16", 10), ("bfloat16", 2)]),
-]
 on_the_grid = pytest.mark.parametrize(
-    ("streaming", "dtype", "classes"),
-    [(base, getattr(torch, dtype), classes) for base, dtype, classes in GRID],
-    indirect=["streaming"],
-    ids=["-".join(map(str, point)) for point in GRID],
+    ("dtype", "classes"),
+    [
+        (torch.float32, 2),
+        (torch.float32, 3),
+        (torch.float32, 16),
+        (torch.float32, 100),
+        (torch.float64, 10),
+        (torch.float64, 17),
+        (torch.float16, 3),
+        (torch.bfloat16, 10),
+    ],
 )
 
 ONE_CALL = {
@@ -71,29 +71,6 @@ ONE_CALL = {
 }
 
 
-def _without_torchmetrics():
-    """The streaming module as it is where torchmetrics is not installed."""
-    name = "focalcal.metrics._streaming_without_torchmetrics"
-    spec = importlib.util.spec_from_file_location(name, installed.__file__)
-    module = importlib.util.module_from_spec(spec)
-    with patch.dict(sys.modules, {"torchmetrics": None, name: module}):
-        spec.loader.exec_module(module)
-    sys.modules[name] = module  # pickle looks its classes up
-    return module
-
-
-plain = _without_torchmetrics()
-
-
-@pytest.fixture(params=["torchmetrics", "plain"])
-def streaming(request):
-    """The module on either base."""
-    if request.param == "plain":
-        return plain
-    pytest.importorskip("torchmetrics")
-    return installed
-
-
 def predictions(rows: int, classes: int, dtype: torch.dtype = torch.float32, seed: int = 0):
     """Logits and labels of a classifier that is right more often than not, with some rows of equal confidence."""
     generator = torch.Generator().manual_seed(1000 * classes + seed)
@@ -104,7 +81,7 @@ def predictions(rows: int, classes: int, dtype: torch.dtype = torch.float32, see
     return logits.to(dtype), labels
 
 
-def families(streaming, classes: int, **how):
+def families(classes: int, **how):
     """A maker of each family with all its measures."""
     return {
         "Scores": lambda: streaming.Scores(**how),
@@ -178,18 +155,18 @@ def assert_same_evaluation(found, expected):
 
 
 @pytest.mark.parametrize("family", list(ONE_CALL))
-def test_every_measure_of_a_family_is_compared_here(streaming, family):
-    assert set(getattr(streaming, family).measures) == set(ONE_CALL[family])
+def test_every_measure_of_a_family_is_compared_here(family):
+    assert set(getattr(family).measures) == set(ONE_CALL[family])
 
 
 @on_the_grid
-def test_any_split_and_any_order_of_merging_gives_what_one_call_gives(streaming, dtype, classes):
+def test_any_split_and_any_order_of_merging_gives_what_one_call_gives(dtype, classes):
     logits, labels = predictions(61, classes, dtype)
     expected = {
         family: {name: float(measure(logits, labels)) for name, measure in measures.items()}
         for family, measures in ONE_CALL.items()
     }
-    makers = families(streaming, classes)
+    makers = families(classes)
     for seed, batches in enumerate(splits(len(labels), classes)):
         for family, values in expected.items():
             found = streamed(makers[family], logits, labels, batches, seed)
@@ -197,10 +174,10 @@ def test_any_split_and_any_order_of_merging_gives_what_one_call_gives(streaming,
 
 
 @on_the_grid
-def test_the_evaluation_of_a_stream_is_that_of_one_call_field_by_field(streaming, dtype, classes):
+def test_the_evaluation_of_a_stream_is_that_of_one_call_field_by_field(dtype, classes):
     logits, labels = predictions(61, classes, dtype, seed=1)
     expected = fc.evaluate(logits, labels)
-    make = families(streaming, classes)["Everything"]
+    make = families(classes)["Everything"]
     for seed, batches in enumerate(splits(len(labels), classes)):
         found = streamed(make, logits, labels, batches, seed)
         assert_same_evaluation(found.evaluation(), expected)
@@ -209,9 +186,9 @@ def test_the_evaluation_of_a_stream_is_that_of_one_call_field_by_field(streaming
 
 
 @on_the_grid
-def test_a_row_gives_the_same_bits_in_whatever_batch_it_comes(streaming, dtype, classes):
+def test_a_row_gives_the_same_bits_in_whatever_batch_it_comes(dtype, classes):
     logits, labels = predictions(101, classes, dtype, seed=2)
-    makers = families(streaming, classes)
+    makers = families(classes)
     whole = makers["Ranked"]()
     whole.update(logits, labels)
     assert keys_of(whole).dtype == (np.int64 if dtype == torch.float64 else np.int32)
@@ -222,7 +199,7 @@ def test_a_row_gives_the_same_bits_in_whatever_batch_it_comes(streaming, dtype, 
 
 @pytest.mark.parametrize("kind", ["logits", "log_probs", "probs"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a_row_gives_the_same_bits_when_its_classes_lie_in_columns(streaming, dtype, kind):
+def test_a_row_gives_the_same_bits_when_its_classes_lie_in_columns(dtype, kind):
     logits, labels = predictions(101, 17, torch.float64, seed=3)
     scores = {"logits": logits, "log_probs": logits.log_softmax(1), "probs": logits.softmax(1)}[kind].to(dtype)
     in_columns = scores.t().contiguous().t()
@@ -233,7 +210,7 @@ def test_a_row_gives_the_same_bits_when_its_classes_lie_in_columns(streaming, dt
         assert np.array_equal(keys_of(found), keys_of(whole))
 
 
-def test_equal_rows_stay_tied_when_their_classes_lie_in_columns(streaming):
+def test_equal_rows_stay_tied_when_their_classes_lie_in_columns():
     for row in predictions(9, 17, torch.float64)[0].softmax(1):
         probs, labels = row.repeat(17, 1).t().contiguous().t(), torch.full((17,), int(row.argmin()))
         labels[-1] = row.argmax()
@@ -243,7 +220,7 @@ def test_equal_rows_stay_tied_when_their_classes_lie_in_columns(streaming):
         assert float(found.compute()) == m.auroc_correctness(probs, labels, kind="probs") == 0.5
 
 
-def test_a_large_batch_that_is_read_in_chunks_gives_what_small_ones_give(streaming):
+def test_a_large_batch_that_is_read_in_chunks_gives_what_small_ones_give():
     logits, labels = predictions(300_000, 2, seed=4)  # 2 classes: the chunk holds 131,072 rows
     one, many = (streaming.Everything(num_classes=2) for _ in range(2))
     one.update(logits, labels)
@@ -257,20 +234,20 @@ def test_a_large_batch_that_is_read_in_chunks_gives_what_small_ones_give(streami
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_counts_are_exact(streaming, dtype):
+def test_counts_are_exact(dtype):
     logits, labels = predictions(101, 10, dtype, seed=5)
     expected = m.reliability(logits, labels)
     for seed, batches in enumerate(splits(len(labels), 5)):
-        found = streamed(families(streaming, 10)["EqualWidth"], logits, labels, batches, seed)
+        found = streamed(families(10)["EqualWidth"], logits, labels, batches, seed)
         assert torch.equal(found.bin_sums[0], expected.count)
         assert torch.equal(found.bin_sums[1], expected.mass)
-        everything = streamed(families(streaming, 10)["Everything"], logits, labels, batches, seed)
+        everything = streamed(families(10)["Everything"], logits, labels, batches, seed)
         assert torch.equal(everything.label_counts, torch.bincount(labels, minlength=10).double())
 
 
-def test_batches_of_both_precisions_are_put_together(streaming):
+def test_batches_of_both_precisions_are_put_together():
     logits, labels = predictions(101, 3, seed=6)
-    makers = families(streaming, 3)
+    makers = families(3)
     expected = fc.evaluate(logits, labels)
     ranked, everything = makers["Ranked"](), makers["Everything"]()
     for metric in (ranked, everything):
@@ -283,18 +260,18 @@ def test_batches_of_both_precisions_are_put_together(streaming):
 
 
 @pytest.mark.parametrize("family", ["Scores", "EqualWidth", "Classwise"])
-def test_weighted_streams_give_what_one_weighted_call_gives(streaming, family):
+def test_weighted_streams_give_what_one_weighted_call_gives(family):
     logits, labels = predictions(101, 3, seed=7)
     weight = np.random.default_rng(7).random(101) + 0.1
     expected = {n: float(f(logits, labels, sample_weight=weight)) for n, f in ONE_CALL[family].items()}
     for batches in splits(101, 7):
-        found = families(streaming, 3)[family]()
+        found = families(3)[family]()
         for batch in batches:
             found.update(logits[batch], labels[batch], weight[batch])
         assert numbers(found.compute()) == close(expected)
 
 
-def test_weights_that_add_up_to_a_whole_number_only_in_one_order_change_nothing(streaming):
+def test_weights_that_add_up_to_a_whole_number_only_in_one_order_change_nothing():
     logits, labels, weight = torch.tensor([[1.0, 0.0]] * 10), torch.tensor([0, 1] * 5), np.full(10, 0.3)
     found = streaming.EqualWidth("ece_debiased", num_bins=1)
     found.update(logits[:3], labels[:3], weight[:3])
@@ -304,19 +281,19 @@ def test_weights_that_add_up_to_a_whole_number_only_in_one_order_change_nothing(
 
 
 @pytest.mark.parametrize("kind", ["log_probs", "probs"])
-def test_streams_of_probabilities_give_what_one_call_gives(streaming, kind):
+def test_streams_of_probabilities_give_what_one_call_gives(kind):
     logits, labels = predictions(101, 3, torch.float64, seed=8)
     scores = logits.log_softmax(1) if kind == "log_probs" else logits.softmax(1)
     for batches in splits(101, 8):
-        found = streamed(families(streaming, 3, kind=kind)["Everything"], scores, labels, batches, 8)
+        found = streamed(families(3, kind=kind)["Everything"], scores, labels, batches, 8)
         assert_same_evaluation(found.evaluation(), fc.evaluate(scores, labels, kind=kind))
 
 
 @pytest.mark.parametrize("target", ["positive", 0, 1])
 @pytest.mark.parametrize("family", ["EqualWidth", "Ranked"])
-def test_streams_of_one_class_give_what_one_call_gives(streaming, family, target):
+def test_streams_of_one_class_give_what_one_call_gives(family, target):
     logits, labels = predictions(101, 2, seed=9)
-    make = families(streaming, 2, target=target)[family]
+    make = families(2, target=target)[family]
     names = set(ONE_CALL[family]) - {"aurc", "auroc_correctness"}  # those two mean the predicted class
     expected = {name: float(ONE_CALL[family][name](logits, labels, target=target)) for name in names}
     found = numbers(streamed(make, logits, labels, splits(101, 9)[1], 9).compute())
@@ -324,13 +301,13 @@ def test_streams_of_one_class_give_what_one_call_gives(streaming, family, target
 
 
 @pytest.mark.parametrize("family", ["Scores", "EqualWidth", "Classwise", "Ranked", "Everything"])
-def test_ignored_rows_do_not_count_even_where_a_whole_batch_is_ignored(streaming, family):
+def test_ignored_rows_do_not_count_even_where_a_whole_batch_is_ignored(family):
     logits, labels = predictions(101, 3, seed=10)
     ignored = labels.clone()
     ignored[20:45] = -100
     kept = ignored != -100
-    make = families(streaming, 3, ignore_index=-100)[family]
-    one, many = families(streaming, 3)[family](), make()
+    make = families(3, ignore_index=-100)[family]
+    one, many = families(3)[family](), make()
     one.update(logits[kept], labels[kept])
     many.update(logits[:30], ignored[:30])
     many.update(logits[30:40], ignored[30:40])  # nothing in here counts
@@ -338,7 +315,7 @@ def test_ignored_rows_do_not_count_even_where_a_whole_batch_is_ignored(streaming
     assert numbers(many.compute()) == close(numbers(one.compute()))
 
 
-def test_pixels_stream_like_rows(streaming):
+def test_pixels_stream_like_rows():
     logits, labels = predictions(120, 3, seed=11)
     images, masks = logits.view(5, 4, 6, 3).movedim(-1, 1), labels.view(5, 4, 6)
     found = streaming.EqualWidth("ece")
@@ -347,7 +324,7 @@ def test_pixels_stream_like_rows(streaming):
     assert float(found.compute()) == close(m.ece(logits, labels))
 
 
-def test_numpy_and_lists_are_as_good_as_tensors(streaming):
+def test_numpy_and_lists_are_as_good_as_tensors():
     logits, labels = predictions(101, 3, seed=12)
     found = streaming.EqualWidth("ece")
     found.update(logits[:50].numpy(), labels[:50].numpy())
@@ -356,16 +333,16 @@ def test_numpy_and_lists_are_as_good_as_tensors(streaming):
 
 
 @pytest.mark.parametrize("num_bins", [1, 2, 10])
-def test_the_number_of_bins_is_the_callers(streaming, num_bins):
+def test_the_number_of_bins_is_the_callers(num_bins):
     logits, labels = predictions(101, 3, seed=13)
     for family, names in {"EqualWidth": ["ece", "mce"], "Ranked": ["ada_ece"], "Classwise": ["classwise_ece"]}.items():
-        found = streamed(families(streaming, 3, num_bins=num_bins)[family], logits, labels, splits(101, 13)[1], 13)
+        found = streamed(families(3, num_bins=num_bins)[family], logits, labels, splits(101, 13)[1], 13)
         for name in names:
             expected = ONE_CALL[family][name](logits, labels, num_bins=num_bins)
             assert float(found.compute()[name]) == close(expected)
 
 
-def test_one_chosen_measure_is_a_number_and_several_are_a_dictionary(streaming):
+def test_one_chosen_measure_is_a_number_and_several_are_a_dictionary():
     logits, labels = predictions(101, 3)
     one, two = streaming.EqualWidth("mce"), streaming.EqualWidth("mce", "ece")
     for metric in (one, two):
@@ -382,9 +359,9 @@ FAMILIES = ["Scores", "EqualWidth", "Classwise", "Ranked", "Sketch", "Everything
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_reset_object_is_as_good_as_a_fresh_one(streaming, family):
+def test_a_reset_object_is_as_good_as_a_fresh_one(family):
     (logits, labels), (others, other_labels) = predictions(101, 3), predictions(60, 3, seed=14)
-    again, fresh = (families(streaming, 3)[family]() for _ in range(2))
+    again, fresh = (families(3)[family]() for _ in range(2))
     again.update(others, other_labels)
     again.compute()
     again.reset()
@@ -395,9 +372,9 @@ def test_a_reset_object_is_as_good_as_a_fresh_one(streaming, family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.filterwarnings("ignore:The ``compute`` method of metric:UserWarning")  # torchmetrics' count is not saved
-def test_a_saved_and_loaded_state_goes_on_where_it_stopped(streaming, family, tmp_path):
+def test_a_saved_and_loaded_state_goes_on_where_it_stopped(family, tmp_path):
     logits, labels = predictions(101, 3)
-    make = families(streaming, 3)[family]
+    make = families(3)[family]
     first, whole = make(), make()
     first.update(logits[:40], labels[:40])
     first.update(logits[40:60], labels[40:60])
@@ -411,9 +388,9 @@ def test_a_saved_and_loaded_state_goes_on_where_it_stopped(streaming, family, tm
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_saved_state_does_not_change_when_anyone_goes_on(streaming, family):
+def test_a_saved_state_does_not_change_when_anyone_goes_on(family):
     logits, labels = predictions(101, 3)
-    make = families(streaming, 3)[family]
+    make = families(3)[family]
     first, second, third, expected = make(), make(), make(), make()
     for metric in (first, expected):
         metric.update(logits[:40], labels[:40])
@@ -434,9 +411,9 @@ def test_a_saved_state_does_not_change_when_anyone_goes_on(streaming, family):
 @pytest.mark.parametrize(
     "duplicate", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))], ids=["copy", "pickle"]
 )
-def test_a_copy_goes_its_own_way(streaming, family, duplicate):
+def test_a_copy_goes_its_own_way(family, duplicate):
     logits, labels = predictions(101, 3)
-    first = families(streaming, 3)[family]()
+    first = families(3)[family]()
     first.update(logits[:60], labels[:60])
     before = numbers(first.compute())
     second = duplicate(first)
@@ -448,9 +425,9 @@ def test_a_copy_goes_its_own_way(streaming, family, duplicate):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_calling_gives_the_value_of_the_batch_and_accumulates(streaming, family):
+def test_calling_gives_the_value_of_the_batch_and_accumulates(family):
     logits, labels = predictions(101, 3)
-    make = families(streaming, 3)[family]
+    make = families(3)[family]
     metric, whole = make(), make()
     for batch in (slice(0, 50), slice(50, 80), slice(80, 101)):
         alone = make()
@@ -461,7 +438,7 @@ def test_calling_gives_the_value_of_the_batch_and_accumulates(streaming, family)
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_calling_with_a_batch_of_fewer_rows_than_bins_loses_nothing(streaming, exact):
+def test_calling_with_a_batch_of_fewer_rows_than_bins_loses_nothing(exact):
     logits, labels = predictions(101, 3)
     metric, whole = (streaming.Ranked("ada_ece", exact=exact) for _ in range(2))
     metric(logits[:98], labels[:98])
@@ -474,9 +451,9 @@ def test_calling_with_a_batch_of_fewer_rows_than_bins_loses_nothing(streaming, e
 
 
 @pytest.mark.parametrize("family", ["Scores", "EqualWidth", "Classwise", "Ranked", "Sketch", "Everything"])
-def test_a_refused_batch_leaves_no_trace(streaming, family):
+def test_a_refused_batch_leaves_no_trace(family):
     logits, labels = predictions(200_000, 2)
-    metric = families(streaming, 2)[family]()
+    metric = families(2)[family]()
     metric.update(logits[:100], labels[:100])
     before = joined_states(metric)
     logits[-1, 0] = float("nan")  # in the second chunk
@@ -486,9 +463,9 @@ def test_a_refused_batch_leaves_no_trace(streaming, family):
         assert torch.equal(state, before[name]), name
 
 
-def test_merging_leaves_the_other_object_as_it_was(streaming):
+def test_merging_leaves_the_other_object_as_it_was():
     logits, labels = predictions(101, 3)
-    for family, make in families(streaming, 3).items():
+    for family, make in families(3).items():
         one, two, alone = make(), make(), make()
         one.update(logits[:50], labels[:50])
         for metric in (two, alone):
@@ -498,9 +475,9 @@ def test_merging_leaves_the_other_object_as_it_was(streaming):
         assert numbers(two.compute()) == numbers(alone.compute()), family
 
 
-def test_computing_twice_and_going_on_works(streaming):
+def test_computing_twice_and_going_on_works():
     logits, labels = predictions(101, 3)
-    for family, make in families(streaming, 3).items():
+    for family, make in families(3).items():
         metric, whole = make(), make()
         metric.update(logits[:50], labels[:50])
         metric.compute()
@@ -523,9 +500,9 @@ def test_computing_twice_and_going_on_works(streaming):
     ],
     ids=["half", "bfloat16", "float", "to cpu", "to float16", "in a network to bfloat16"],
 )
-def test_half_precision_networks_leave_the_states_in_float64(streaming, family, convert):
+def test_half_precision_networks_leave_the_states_in_float64(family, convert):
     logits, labels = predictions(5000, 3, torch.float16)  # float16 cannot count to 5000
-    make = families(streaming, 3)[family]
+    make = families(3)[family]
     metric, untouched = make(), make()
     for each in (metric, untouched):
         each.update(logits[:4000], labels[:4000])
@@ -546,9 +523,9 @@ def test_they_are_torchmetrics_and_live_in_a_collection():
     logits, labels = predictions(101, 3)
     collection = torchmetrics.MetricCollection(
         {
-            "ece": installed.EqualWidth("ece"),
-            "mce": installed.EqualWidth("mce"),
-            "ranked": installed.Ranked("ada_ece", "auroc_correctness"),
+            "ece": streaming.EqualWidth("ece"),
+            "mce": streaming.EqualWidth("mce"),
+            "ranked": streaming.Ranked("ada_ece", "auroc_correctness"),
             "accuracy": torchmetrics.classification.MulticlassAccuracy(num_classes=3, average="micro"),
         }
     )
@@ -574,7 +551,7 @@ def test_everything_lives_in_a_collection_and_names_do_not_clash():
     torchmetrics = pytest.importorskip("torchmetrics")
     logits, labels = predictions(101, 3)
     collection = torchmetrics.MetricCollection(
-        {"width": installed.EqualWidth(), "mass": installed.Ranked(), "all": installed.Everything(num_classes=3)}
+        {"width": streaming.EqualWidth(), "mass": streaming.Ranked(), "all": streaming.Everything(num_classes=3)}
     )
     collection.update(logits, labels)
     found, everything = numbers(collection.compute()), fc.evaluate(logits, labels)
@@ -593,7 +570,7 @@ def test_everything_lives_in_a_collection_and_names_do_not_clash():
 def test_torchmetrics_own_merge_agrees_with_ours():
     pytest.importorskip("torchmetrics")
     logits, labels = predictions(101, 3)
-    for family, make in families(installed, 3).items():
+    for family, make in families(3).items():
         one, two, whole = make(), make(), make()
         one.update(logits[:50], labels[:50])
         two.update(logits[50:], labels[50:])
@@ -602,33 +579,14 @@ def test_torchmetrics_own_merge_agrees_with_ours():
         assert numbers(one.compute()) == close(numbers(whole.compute())), family
 
 
-# --- the plain base
-
-ALONE = """
-import sys
-sys.modules["torchmetrics"] = None
-import torch
-torch.set_num_threads(1)
-import focalcal as fc
-from focalcal.metrics import streaming
-from tests.metrics.test_streaming import assert_same_evaluation, predictions
-logits, labels = predictions(101, 3)
-metric = streaming.Everything(num_classes=3)
-assert [base.__name__ for base in type(metric).__mro__[:3]] == ["Everything", "_Family", "PlainMetric"]
-metric.update(logits[:99], labels[:99])
-metric.update(logits[99:], labels[99:])
-assert_same_evaluation(metric.evaluation(), fc.evaluate(logits, labels))
-print("same")
-"""
+# --- torchmetrics is an extra
 
 
-def test_without_torchmetrics_the_results_are_the_same():
-    run = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120, check=False)
-    assert run.stdout == "same\n", run.stderr
-
-
-def test_the_plain_base_is_plain():
-    assert plain.EqualWidth.__mro__[2].__name__ == "PlainMetric"
+def test_without_torchmetrics_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)
+    monkeypatch.delitem(sys.modules, "focalcal.metrics.streaming")
+    with pytest.raises(MissingExtraError, match=r"pip install 'focalcal\[metrics\]'"):
+        importlib.import_module("focalcal.metrics.streaming")
 
 
 # --- the sketch
@@ -640,7 +598,7 @@ def pairs_as_probs(confidence, correct):
     return np.stack([confidence, 1 - confidence], 1), 1 - np.asarray(correct).astype(np.int64)
 
 
-def sketch_of(streaming, confidence, correct, num_bins=15, **how):
+def sketch_of(confidence, correct, num_bins=15, **how):
     sketch = streaming.Ranked("ada_ece", num_bins=num_bins, exact=False, kind="probs", target=0, **how)
     sketch.update(*pairs_as_probs(confidence, correct))
     return sketch
@@ -687,7 +645,7 @@ DISTRIBUTIONS = [
 def test_the_sketch_is_within_its_bound(name, num_bins):
     for seed, n in enumerate((40, 137, 1000, 20_000)):
         confidence, correct = distribution(name, n, seed)
-        sketch = sketch_of(installed, confidence, correct, num_bins)
+        sketch = sketch_of(confidence, correct, num_bins)
         assert abs(float(sketch.compute()) - exact_ada_ece(confidence, correct, num_bins)) <= (
             sketch.error_bound() + TOLERANCE
         )
@@ -709,7 +667,7 @@ def test_the_sketch_is_within_its_bound_when_a_cell_holds_the_correct_rows_apart
             correct = np.arange(900) < 450
             correct = correct if correct_first else ~correct
             correct = np.concatenate([np.full(outside, correct_first), correct, np.full(outside, not correct_first)])
-            sketch = sketch_of(installed, confidence, correct, num_bins)
+            sketch = sketch_of(confidence, correct, num_bins)
             off = abs(float(sketch.compute()) - exact_ada_ece(confidence, correct, num_bins))
             assert off <= sketch.error_bound() + TOLERANCE
 
@@ -720,7 +678,7 @@ def test_the_bound_holds_in_the_worst_case_of_a_cell_as_wide_as_it_is():
     assert cell_of(np.array([low]))[0] == cell_of(np.array([high]))[0]
     confidence = np.repeat([0.3, low, high, 0.9], [100, 1000, 1000, 100])
     correct = np.repeat([1, 1, 0, 0], [100, 1000, 1000, 100])
-    sketch = sketch_of(installed, confidence, correct, num_bins=2)
+    sketch = sketch_of(confidence, correct, num_bins=2)
     off = abs(float(sketch.compute()) - exact_ada_ece(confidence, correct, num_bins=2))
     assert off > 0.9 * sketch.error_bound()  # the case is as bad as the bound says
     assert off <= sketch.error_bound() + TOLERANCE
@@ -729,12 +687,12 @@ def test_the_bound_holds_in_the_worst_case_of_a_cell_as_wide_as_it_is():
 @pytest.mark.parametrize("name", ["uniform", "like a network"])
 def test_the_bound_is_small_for_many_rows_that_are_spread_out(name):
     confidence, correct = distribution(name, 200_000, 1)
-    sketch = sketch_of(installed, confidence, correct)
+    sketch = sketch_of(confidence, correct)
     assert 0 <= sketch.error_bound() < 1e-3
     assert abs(float(sketch.compute()) - exact_ada_ece(confidence, correct)) <= sketch.error_bound()
 
 
-def test_an_exact_ranking_has_no_error(streaming):
+def test_an_exact_ranking_has_no_error():
     ranked = streaming.Ranked()
     ranked.update(*predictions(101, 3))
     assert ranked.error_bound() == 0
@@ -742,13 +700,13 @@ def test_an_exact_ranking_has_no_error(streaming):
 
 
 def test_the_bound_follows_the_number_of_bins():
-    sketch = sketch_of(installed, *distribution("uniform", 200_001, 2))
+    sketch = sketch_of(*distribution("uniform", 200_001, 2))
     assert sketch.error_bound() == sketch.error_bound(num_bins=15) > sketch.error_bound(num_bins=2) > 0
     assert sketch.error_bound(num_bins=1) == 0
 
 
-def test_the_sketch_does_not_grow(streaming):
-    sketch = sketch_of(streaming, *distribution("uniform", 100, 0))
+def test_the_sketch_does_not_grow():
+    sketch = sketch_of(*distribution("uniform", 100, 0))
     size = sketch.cells.numel()
     for seed in range(5):
         sketch.update(*pairs_as_probs(*distribution("uniform", 10_000, seed)))
@@ -757,17 +715,17 @@ def test_the_sketch_does_not_grow(streaming):
     assert float(sketch.cells[0].sum()) == 50_100
 
 
-def test_batches_and_merges_in_any_order_give_the_same_bits_of_the_sketch(streaming):
+def test_batches_and_merges_in_any_order_give_the_same_bits_of_the_sketch():
     logits, labels = predictions(1001, 3, seed=15)
     whole = streaming.Ranked(exact=False)
     whole.update(logits, labels)
     for seed, batches in enumerate(splits(1001, 15)[1:]):
-        found = streamed(families(streaming, 3)["Sketch"], logits, labels, batches, seed)
+        found = streamed(families(3)["Sketch"], logits, labels, batches, seed)
         assert torch.equal(found.cells, whole.cells)
         assert numbers(found.compute()) == numbers(whole.compute())
 
 
-def test_every_measure_of_the_sketch_is_near_the_exact_one(streaming):
+def test_every_measure_of_the_sketch_is_near_the_exact_one():
     logits, labels = predictions(5001, 3, seed=16)
     sketch = streaming.Ranked(exact=False)
     sketch.update(logits, labels)
@@ -780,33 +738,33 @@ def test_every_measure_of_the_sketch_is_near_the_exact_one(streaming):
 
 
 @pytest.mark.parametrize("family", ["Scores", "EqualWidth", "Ranked"])
-def test_an_unknown_measure_is_refused_with_the_known_ones(streaming, family):
+def test_an_unknown_measure_is_refused_with_the_known_ones(family):
     with pytest.raises(InputError, match=rf"measures: must be among {next(iter(ONE_CALL[family]))}.*got eec"):
-        getattr(streaming, family)("eec")
+        getattr(family)("eec")
 
 
-def test_another_family_is_not_merged(streaming):
+def test_another_family_is_not_merged():
     with pytest.raises(InputError, match="must be EqualWidth; got Scores"):
         streaming.EqualWidth().merge(streaming.Scores())
 
 
 @pytest.mark.parametrize("family", ["EqualWidth", "Classwise", "Everything"])
-def test_another_number_of_bins_is_not_merged(streaming, family):
-    one, two = (families(streaming, 3, num_bins=num_bins)[family]() for num_bins in (15, 10))
+def test_another_number_of_bins_is_not_merged(family):
+    one, two = (families(3, num_bins=num_bins)[family]() for num_bins in (15, 10))
     with pytest.raises(InputError, match="the same num_bins"):
         one.merge(two)
 
 
 @pytest.mark.parametrize("family", ["Classwise", "Everything"])
-def test_another_number_of_classes_is_neither_merged_nor_taken_in(streaming, family):
-    one, two = (families(streaming, classes)[family]() for classes in (3, 4))
+def test_another_number_of_classes_is_neither_merged_nor_taken_in(family):
+    one, two = (families(classes)[family]() for classes in (3, 4))
     with pytest.raises(InputError, match="classes"):
         one.merge(two)
     with pytest.raises(InputError, match="must have 4 classes; got 3"):
         two.update(*predictions(20, 3))
 
 
-def test_a_refused_merge_leaves_no_trace(streaming):
+def test_a_refused_merge_leaves_no_trace():
     logits, labels = predictions(101, 3)
     one, two = streaming.Everything(num_classes=3), streaming.Everything(num_classes=3, num_bins=10)
     for metric in (one, two):
@@ -818,27 +776,27 @@ def test_a_refused_merge_leaves_no_trace(streaming):
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_sketch_and_exact_rows_are_not_merged(streaming, exact):
+def test_a_sketch_and_exact_rows_are_not_merged(exact):
     with pytest.raises(InputError):
         streaming.Ranked(exact=exact).merge(streaming.Ranked(exact=not exact))
 
 
 @pytest.mark.parametrize("family", ["EqualWidth", "Ranked"])
-def test_different_targets_are_not_merged(streaming, family):
+def test_different_targets_are_not_merged(family):
     with pytest.raises(InputError):
-        getattr(streaming, family)(target=0).merge(getattr(streaming, family)(target=1))
+        getattr(family)(target=0).merge(getattr(family)(target=1))
 
 
 @pytest.mark.parametrize("family", ["EqualWidth", "Ranked"])
-def test_every_class_at_once_is_refused(streaming, family):
+def test_every_class_at_once_is_refused(family):
     with pytest.raises(InputError, match="target: must be one class or the top label"):
-        getattr(streaming, family)(target="classwise")
+        getattr(family)(target="classwise")
 
 
 @pytest.mark.parametrize("family", ["EqualWidth", "Classwise", "Ranked", "Everything"])
-def test_no_bins_are_refused(streaming, family):
+def test_no_bins_are_refused(family):
     def value():
-        metric = families(streaming, 3, num_bins=0)[family]()
+        metric = families(3, num_bins=0)[family]()
         metric.update(*predictions(20, 3))
         return metric.compute()
 
@@ -847,9 +805,9 @@ def test_no_bins_are_refused(streaming, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_bad_batches_are_refused_as_by_the_functions(streaming, family):
-    metric = families(streaming, 3)[family]()
+def test_bad_batches_are_refused_as_by_the_functions(family):
+    metric = families(3)[family]()
     with pytest.raises(InputError, match="labels"):
         metric.update(torch.randn(2, 3), torch.tensor([0, 3]))
     with pytest.raises(InputError, match="kind"):
-        families(streaming, 3, kind="odds")[family]().update(torch.randn(2, 3), torch.tensor([0, 1]))
+        families(3, kind="odds")[family]().update(torch.randn(2, 3), torch.tensor([0, 1]))

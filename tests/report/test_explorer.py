@@ -9,9 +9,9 @@ import torch
 
 from focalcal import metrics
 from focalcal.core.focal_map import focal_log_probs
+from focalcal.core.score_kinds import logits_of
 from focalcal.errors import InputError
 from focalcal.files.prediction_table import PredictionTable
-from focalcal.predictions.arrays import logits_of
 from focalcal.report.explorer import (
     BUDGET,
     MAX_ROWS,

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from focalcal import drawing
 from focalcal.core.checks import ArrayLike, require, to_float_tensor
+from focalcal.core.score_kinds import Kind
 from focalcal.metrics import fpr95, ood_auroc
-from focalcal.metrics.beyond import OodScore, normality
-from focalcal.predictions.arrays import Kind
+from focalcal.metrics.out_of_distribution import OodScore, normality
 from focalcal_lab.run_results import MeasuredNumber
 
 # What the metric of each score is called in results: the papers' tables are by entropy.

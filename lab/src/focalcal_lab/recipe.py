@@ -68,7 +68,7 @@ class Training(RecipePart):
 
 
 class Method(RecipePart):
-    """A row of a table: a loss by its name in `focalcal.losses.named`, its options, and when gammas are updated."""
+    """A row of a table: a loss by its name in `focalcal.losses.table`, its options, and when gammas are updated."""
 
     loss: str
     options: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from focalcal.errors import InputError
 from focalcal.integrations.lightning import CalibratedClassifier
-from focalcal.losses.named import make_loss
+from focalcal.losses.table import make_loss
 from focalcal_lab.data import DataSplits, load_data
 from focalcal_lab.models import make_model
 from focalcal_lab.recipe import Method, Recipe, Training

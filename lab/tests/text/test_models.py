@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
-from focalcal.losses.named import make_loss
+from focalcal.losses.table import make_loss
 from focalcal_lab.data import load_data
 from focalcal_lab.data.sentiment_trees import Forest, parse_tree
 from focalcal_lab.data.tokens import MaskedTokens

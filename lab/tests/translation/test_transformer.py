@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from focalcal.errors import InputError
-from focalcal.losses.named import make_loss
+from focalcal.losses.table import make_loss
 from focalcal_lab.data import load_data
 from focalcal_lab.models import make_model
 

@@ -15,8 +15,9 @@ from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import FitData, data_of_arrays, data_of_stream
 from focalcal.core.checks import Array, ArrayLike, Kept, TensorLike, from_numpy, require, to_float_tensor
 from focalcal.core.focal import wide_dtype
+from focalcal.core.score_kinds import Kind, logits_of
 from focalcal.errors import NotFittedError
-from focalcal.predictions.arrays import Kind, Predictions, logits_of
+from focalcal.predictions.arrays import Predictions
 from focalcal.predictions.stream import Batches, BatchesFactory, Stream
 
 if TYPE_CHECKING:

@@ -26,12 +26,11 @@ from torch import Tensor
 
 from focalcal.calibrators.data import Block, FitData
 from focalcal.core.binning import Bins, bin_norm, bin_predictions, bin_ranked, equal_mass_ece
-from focalcal.core.checks import require
-from focalcal.core.confidences import Confidences
-from focalcal.core.ranking import Array, Ranked, is_fractional
-from focalcal.core.reader import ChunkReader
+from focalcal.core.checks import Array, require
+from focalcal.core.confidence_summary import ConfidenceSummary
+from focalcal.core.ranking import Ranking, is_fractional
+from focalcal.core.row_statistics import RowStatistics
 from focalcal.core.smooth_ece import smooth_calibration_error
-from focalcal.predictions.arrays import Chunk
 
 SMOOTH = ("nll", "brier", "focal")
 BINNED = ("ece", "ada_ece")
@@ -81,9 +80,9 @@ class Criterion:
             bins = data.reduce(functools.partial(_bins, calibrate=calibrate, num_bins=self.num_bins), Bins.merge)
             return float(bin_norm(bins, "l1"))
         fold = functools.partial(_confidences, calibrate=calibrate, most_rows=data.most_rows)
-        return self.of_ranking(data.reduce(fold, Confidences.merge).ranked())
+        return self.of_ranking(data.reduce(fold, ConfidenceSummary.merge).ranked())
 
-    def column(self, reader: ChunkReader) -> Tensor:
+    def column(self, reader: RowStatistics) -> Tensor:
         """What a smooth criterion is the mean of, one value per row."""
         if self.gamma is None:
             column: Tensor = getattr(reader, self.name)
@@ -98,9 +97,9 @@ class Criterion:
             return float(bin_norm(bins, "l1"))
         if self.name == "ada_ece" and weight is None and not is_fractional(correct):
             return equal_mass_ece(confidence, correct, min(self.num_bins, len(confidence)))
-        return self.of_ranking(Ranked.of_rows(confidence, correct, weight))
+        return self.of_ranking(Ranking.of_rows(confidence, correct, weight))
 
-    def of_ranking(self, ranked: Ranked) -> float:
+    def of_ranking(self, ranked: Ranking) -> float:
         """A criterion that reads the order of confidences."""
         if self.name == "ada_ece":
             num_bins = min(self.num_bins, int(ranked.count.sum()))
@@ -110,9 +109,9 @@ class Criterion:
         return smooth_calibration_error(ranked.value, ranked.residuals)[0]
 
 
-def _confidences(blocks: Iterator[Block], calibrate: LogProbs | None, most_rows: int | None) -> Confidences:
+def _confidences(blocks: Iterator[Block], calibrate: LogProbs | None, most_rows: int | None) -> ConfidenceSummary:
     """Confidence, correctness and weight of all rows."""
-    confidences = Confidences(most_rows)
+    confidences = ConfidenceSummary(most_rows)
     for block in blocks:
         confidences.add(*_pairs(block, calibrate))
     return confidences
@@ -131,6 +130,6 @@ def _pairs(block: Block, calibrate: LogProbs | None) -> tuple[Array, Array, Arra
     return reader.confidence.cpu().numpy(), reader.correct.cpu().numpy(), weight
 
 
-def _read(block: Block, calibrate: LogProbs | None) -> ChunkReader:
+def _read(block: Block, calibrate: LogProbs | None) -> RowStatistics:
     logits = block.logits if calibrate is None else calibrate(block.logits)
-    return ChunkReader(Chunk(logits, block.labels, None), "logits")
+    return RowStatistics(logits, block.labels, "logits")

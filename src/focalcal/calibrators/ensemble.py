@@ -14,9 +14,8 @@ from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import Block, FitData
 from focalcal.calibrators.moments import row_weights
 from focalcal.calibrators.temperature import TemperatureScaling
-from focalcal.core.checks import require
+from focalcal.core.checks import Array, require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.ranking import Array
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 
 # What the scaled and the original prediction keep together, so that the order of the classes shows in float32.

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from focalcal.core.ranking import Array, Ranked
+from focalcal.core.checks import Array
+from focalcal.core.ranking import Ranking
 
 # Logits that are taken together: temporaries are float64 and int64, many times the logits, and stay in cache.
 _TOGETHER = 1 << 17
@@ -24,7 +25,7 @@ _ROUNDING = 16 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
-class Groups(Ranked):
+class Groups(Ranking):
     """A ranking whose groups are scores that only rounding keeps apart, from `least` to `value` each."""
 
     least: Array
@@ -36,7 +37,7 @@ class Groups(Ranked):
         >>> Groups.of_scores(np.array([0.5, 0.9, 0.5 + 1e-16]), np.array([True, True, False])).right
         array([1, 1])
         """
-        exact = Ranked.of_rows(scores, correct, weight)
+        exact = Ranking.of_rows(scores, correct, weight)
         starts = np.flatnonzero(np.append(True, np.diff(exact.value) > _ROUNDING * exact.value[1:]))
         count, mass, right = (
             np.add.reduceat(column, starts, dtype=np.int64 if column.dtype.kind == "u" else np.float64)

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import Block, FitData
+from focalcal.core.checks import Array
 from focalcal.core.focal import wide_dtype
-from focalcal.core.ranking import Array
-from focalcal.core.rows import all_log_odds
+from focalcal.core.focal_loss import all_log_odds
 
 GAMMA_BOUNDS = (-0.95, 20.0)
 # From these log-odds on r - v loses digits; w/2 - w^2/6 is right to 1e-11 there.

@@ -27,10 +27,9 @@ from focalcal.calibrators.data import Block, FitData
 from focalcal.calibrators.lookup import Groups, by_rows, linear_lookup, stacked, step_lookup
 from focalcal.calibrators.moments import row_weights
 from focalcal.core.binning import bin_ranked
-from focalcal.core.checks import require
+from focalcal.core.checks import Array, require
+from focalcal.core.confidence_histogram import CELLS, cell_of
 from focalcal.core.focal import wide_dtype
-from focalcal.core.ranking import Array
-from focalcal.core.sketch import CELLS, cell_of
 
 Edges = Literal["equal_mass", "equal_width"]
 

@@ -34,10 +34,10 @@ from torch import Tensor
 
 from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import Block, FitData, Sample
-from focalcal.core.confidences import Confidences
+from focalcal.core.checks import Array
+from focalcal.core.confidence_summary import ConfidenceSummary
 from focalcal.core.focal import wide_dtype
 from focalcal.core.focal_map import focal_log_probs
-from focalcal.core.ranking import Array
 
 # Classes of a row that are computed one by one, if it has more than twice as many.
 _TOP = 8
@@ -440,7 +440,7 @@ def _streamed_values(data: FitData, sample: Sample, criterion: Criterion, lines:
     for start in range(0, len(wanted), together):
         points = wanted[start : start + together]
         fold = functools.partial(_point_confidences, lines, points, data.most_rows // len(points))
-        found: list[Confidences] = data.reduce(fold, _merged_confidences)
+        found: list[ConfidenceSummary] = data.reduce(fold, _merged_confidences)
         for (place, g), kept in zip(points, found, strict=True):
             values[place][g] = criterion.of_ranking(kept.ranked())
     return values
@@ -448,9 +448,9 @@ def _streamed_values(data: FitData, sample: Sample, criterion: Criterion, lines:
 
 def _point_confidences(
     lines: Lines, points: Sequence[tuple[int, int]], most_rows: int, blocks: Iterator[Block]
-) -> list[Confidences]:
+) -> list[ConfidenceSummary]:
     """The confidences of all rows at some points: places of a line, and of its gammas."""
-    kept, scratch = [Confidences(most_rows) for _ in points], _Scratch()
+    kept, scratch = [ConfidenceSummary(most_rows) for _ in points], _Scratch()
     by_line = itertools.groupby(range(len(points)), key=lambda i: points[i][0])
     chosen = [(place, list(group)) for place, group in by_line]
     for block in blocks:
@@ -465,7 +465,7 @@ def _point_confidences(
     return kept
 
 
-def _merged_confidences(one: list[Confidences], other: list[Confidences]) -> list[Confidences]:
+def _merged_confidences(one: list[ConfidenceSummary], other: list[ConfidenceSummary]) -> list[ConfidenceSummary]:
     return [a.merge(b) for a, b in zip(one, other, strict=True)]
 
 

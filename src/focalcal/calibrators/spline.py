@@ -13,9 +13,9 @@ from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import Block, FitData
 from focalcal.calibrators.lookup import Groups, by_rows, linear_lookup
 from focalcal.calibrators.moments import row_weights
-from focalcal.core.checks import require
+from focalcal.core.checks import Array, require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.ranking import Array, Ranked
+from focalcal.core.ranking import Ranking
 
 # Tables up to this length are kept as they are. A longer one is thinned until no fit score is further away than the
 # tolerance, which is ten times less than what sampling leaves unknown of a confidence with a million rows.
@@ -102,7 +102,7 @@ def _top(logits: Tensor) -> tuple[Tensor, Tensor]:
     return top, torch.softmax(logits.to(wide_dtype(logits.device)), 1).gather(1, top)
 
 
-def _recalibrated(ranked: Ranked, num_knots: int) -> Array:
+def _recalibrated(ranked: Ranking, num_knots: int) -> Array:
     """The corrected confidence of each group of equal ones."""
     from scipy.interpolate import CubicSpline
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from focalcal.calibrators import Calibrator
-    from focalcal.core.ranking import Array
-    from focalcal.predictions.arrays import Kind
+    from focalcal.core.checks import Array
+    from focalcal.core.score_kinds import Kind
 
 
 @plain_warnings()

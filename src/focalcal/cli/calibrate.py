@@ -220,7 +220,7 @@ def _in_memory(
     from focalcal.cli import measure_tables
     from focalcal.cli.splits import divide, same_files
     from focalcal.files import read_predictions
-    from focalcal.metrics.uncertainty import usual_resamples
+    from focalcal.metrics.intervals import usual_resamples
 
     table = read_predictions(score_files, columns, progress=advance) if score_files else None
     fit_table = read_predictions(fit_files, columns, progress=advance) if fit_files else None

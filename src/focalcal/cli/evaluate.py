@@ -94,7 +94,7 @@ def _in_memory(
     from focalcal.cli.calibrators import require_classes
     from focalcal.cli.splits import only
     from focalcal.files import read_predictions
-    from focalcal.metrics.uncertainty import usual_resamples
+    from focalcal.metrics.intervals import usual_resamples
 
     used = only(read_predictions(files, columns, progress=advance), split)
     name = next(iter(used.splits()), None)

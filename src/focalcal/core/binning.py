@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.checks import require
-from focalcal.core.ranking import Array, Ranked, is_fractional, pack, sort_keys, unpack, whole_numbers
+from focalcal.core.checks import Array, require
+from focalcal.core.ranking import Ranking, is_fractional, pack, sort_keys, unpack, whole_numbers
 
 Scheme = Literal["equal_width", "equal_mass", "array_split", "interpolated", "equal_width_sweep", "equal_mass_sweep"]
 
@@ -116,13 +116,13 @@ def bin_predictions(
         require(num_bins >= 1, "num_bins", "must be at least 1", num_bins, "The papers use 15.")
         cut = edges.to("cpu", torch.float64) if isinstance(edges, Tensor) else equal_width_edges(num_bins)
         return _bins_between(cut, given, right, share)
-    return bin_ranked(Ranked.of_rows(given, right, share), num_bins=num_bins, edges=edges)
+    return bin_ranked(Ranking.of_rows(given, right, share), num_bins=num_bins, edges=edges)
 
 
-def bin_ranked(ranked: Ranked, *, num_bins: int = 15, edges: Scheme | Tensor = "equal_width") -> Bins:
+def bin_ranked(ranked: Ranking, *, num_bins: int = 15, edges: Scheme | Tensor = "equal_width") -> Bins:
     """The bins of predictions that are already ranked; `edges` as in `bin_predictions`.
 
-    >>> ranked = Ranked.of_rows(np.array([0.9, 0.9, 0.9, 0.9]), np.array([1, 0, 0, 0]))
+    >>> ranked = Ranking.of_rows(np.array([0.9, 0.9, 0.9, 0.9]), np.array([1, 0, 0, 0]))
     >>> bin_ranked(ranked, num_bins=2, edges="equal_mass").accuracy
     tensor([0.2500, 0.2500], dtype=torch.float64)
     """
@@ -201,7 +201,7 @@ def bin_of(values: Array, edges: Array) -> Array:
     return passed
 
 
-def _bins_of_mass(ranked: Ranked, num_bins: int, *, larger_first: bool) -> Bins:
+def _bins_of_mass(ranked: Ranking, num_bins: int, *, larger_first: bool) -> Bins:
     rows = int(ranked.count.sum())
     require(num_bins <= rows, "num_bins", f"must be at most N = {rows}", num_bins, "Take fewer bins or more rows.")
     sums, edge = ranked.below_masses(ranked.mass_cuts(num_bins, larger_first=larger_first))
@@ -240,10 +240,10 @@ def equal_mass_ece(confidence: Array, correct: Array, num_bins: int) -> float:
     """
     keys = pack(confidence, correct)
     sort_keys(keys)
-    starts = -(-np.arange(num_bins) * len(keys) // num_bins)  # as Ranked.mass_cuts
+    starts = -(-np.arange(num_bins) * len(keys) // num_bins)  # as Ranking.mass_cuts
     one = keys.dtype.type(1)
     if ((keys[starts[1:] - 1] | one) == (keys[starts[1:]] | one)).any():
-        return float(bin_norm(bin_ranked(Ranked.of_keys(keys), num_bins=num_bins, edges="equal_mass"), "l1"))
+        return float(bin_norm(bin_ranked(Ranking.of_keys(keys), num_bins=num_bins, edges="equal_mass"), "l1"))
     value, right = unpack(keys)
     gaps = np.add.reduceat(value, starts, dtype=np.float64) - np.add.reduceat(right, starts, dtype=np.float64)
     return float(np.abs(gaps).sum() / len(keys))

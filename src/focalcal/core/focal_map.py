@@ -33,8 +33,8 @@ from focalcal.core.checks import (
     to_tensor,
 )
 from focalcal.core.focal import focal_of_log_odds, wide_dtype
-from focalcal.core.rows import all_log_odds, log_odds
-from focalcal.core.solve import solve_increasing
+from focalcal.core.focal_loss import all_log_odds, log_odds
+from focalcal.core.root_finding import solve_increasing
 from focalcal.errors import InputError
 
 # From these log-odds on -v log v / (1-v) is 1 - (1-v)/2 to the last bit, and v log v / (1-v) would lose some.

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+from focalcal.core.checks import Array
 
 # Groups that are scanned together, so that temporaries do not grow with the number of rows.
 BLOCK = 1 << 16
@@ -64,7 +64,7 @@ def sort_keys(keys: Array) -> None:
 
 
 @dataclass(frozen=True)
-class Ranked:
+class Ranking:
     """Groups of equal confidence, in increasing order.
 
     `value` is the confidence of each group, `count` its rows, `mass` their weight and `right` the weight of the correct
@@ -77,10 +77,10 @@ class Ranked:
     right: Array
 
     @staticmethod
-    def of_keys(keys: Array) -> Ranked:
+    def of_keys(keys: Array) -> Ranking:
         """The ranking of packed rows, in any order; sorts them in place.
 
-        >>> Ranked.of_keys(pack(np.array([0.9, 0.5, 0.9]), np.array([True, False, False]))).count
+        >>> Ranking.of_keys(pack(np.array([0.9, 0.5, 0.9]), np.array([True, False, False]))).count
         array([1, 2], dtype=uint32)
         """
         sort_keys(keys)
@@ -97,38 +97,38 @@ class Ranked:
             found, start = found + len(starts), end
         if found == len(keys):  # no two are equal
             count = np.broadcast_to(np.uint32(1), value.shape)  # no memory
-            return Ranked(value, count, count, right.astype(np.uint8))
+            return Ranking(value, count, count, right.astype(np.uint8))
         count = count[:found]
-        return Ranked(value[:found], count, count, right[:found])
+        return Ranking(value[:found], count, count, right[:found])
 
     @staticmethod
-    def of_rows(confidence: Array, correct: Array, weight: Array | None = None) -> Ranked:
+    def of_rows(confidence: Array, correct: Array, weight: Array | None = None) -> Ranking:
         """The ranking of rows (N,), weighted or not; correctness may be a probability, where that is known.
 
-        >>> Ranked.of_rows(np.array([0.9, 0.5]), np.array([1, 0]), np.array([2.0, 1.0])).mass
+        >>> Ranking.of_rows(np.array([0.9, 0.5]), np.array([1, 0]), np.array([2.0, 1.0])).mass
         array([1., 2.])
         """
         if weight is None and not is_fractional(correct):
-            return Ranked.of_keys(pack(confidence, correct))
+            return Ranking.of_keys(pack(confidence, correct))
         weight = np.ones(len(confidence)) if weight is None else weight
         order = np.lexsort((correct, weight, confidence))  # sums then do not depend on the order of the rows
         value, weight = confidence[order], weight[order]
         starts = _group_starts(value)
         mass, right = (np.add.reduceat(column, starts) for column in (weight, weight * correct[order]))
         count = mass if whole_numbers(weight) else np.diff(starts, append=len(value)).astype(np.uint32)
-        return Ranked(value[starts], count, mass, right)
+        return Ranking(value[starts], count, mass, right)
 
-    def drawn(self) -> Ranked:
+    def drawn(self) -> Ranking:
         """Without the groups that have no mass.
 
-        >>> Ranked(np.array([0.5, 0.9]), np.array([0, 2]), np.array([0, 2]), np.array([0, 1])).drawn().value
+        >>> Ranking(np.array([0.5, 0.9]), np.array([0, 2]), np.array([0, 2]), np.array([0, 1])).drawn().value
         array([0.9])
         """
         held = self.mass > 0
         if held.all():
             return self
         mass = self.mass[held]
-        return Ranked(self.value[held], mass if self.count is self.mass else self.count[held], mass, self.right[held])
+        return Ranking(self.value[held], mass if self.count is self.mass else self.count[held], mass, self.right[held])
 
     @cached_property
     def reached(self) -> Array:
@@ -169,7 +169,7 @@ class Ranked:
     def largest_drift(self) -> float:
         """The largest distance between the running sums of confidence and of correctness, over the total mass.
 
-        >>> Ranked.of_rows(np.array([0.5, 0.9]), np.array([1, 0])).largest_drift()
+        >>> Ranking.of_rows(np.array([0.5, 0.9]), np.array([1, 0])).largest_drift()
         0.25
         """
         largest, reached = 0.0, 0.0
@@ -270,7 +270,7 @@ class Ranked:
 class Residuals:
     """The residuals of a ranking, made when a slice is asked for: 8 bytes a row are many."""
 
-    def __init__(self, ranked: Ranked) -> None:
+    def __init__(self, ranked: Ranking) -> None:
         self.ranked = ranked
 
     def __getitem__(self, groups: slice) -> Array:

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from focalcal.core.solve import solve_increasing
+from focalcal.core.root_finding import solve_increasing
 
 Array = NDArray[np.float64]
 

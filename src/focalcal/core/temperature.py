@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.checks import ArrayLike, require, require_finite, to_classes, to_tensor
+from focalcal.core.checks import Array, ArrayLike, require, require_finite, to_classes, to_tensor
 from focalcal.core.focal import wide_dtype
 from focalcal.core.focal_map import log_h
-from focalcal.core.ranking import Array
 
 # Published temperatures lie between 0.7 and 5.3. The lower end keeps a model that made no mistake on a small set from
 # claiming certainty; the upper one is all but uniform.

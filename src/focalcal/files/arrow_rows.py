@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
 from focalcal.errors import FileFormatError, InputError, MissingExtraError
 from focalcal.files.checks import look_up
 from focalcal.files.column_names import ScoreColumns, find_group, find_part

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
 from focalcal.errors import InputError
 from focalcal.files.column_names import find_group, find_part, find_score_key
 from focalcal.files.prediction_table import Columns, PredictionTable

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from focalcal.core.checks import SUM_TOLERANCE, from_numpy
-from focalcal.core.ranking import Array
+from focalcal.core.checks import SUM_TOLERANCE, Array, from_numpy
+from focalcal.core.score_kinds import Kind
 from focalcal.errors import InputError
 from focalcal.files.messages import listed, shown
 from focalcal.files.prediction_table import PredictionTable
-from focalcal.predictions.arrays import Kind
 
 Where = Callable[[int], str]
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from focalcal.core.score_kinds import KINDS, Kind
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files.messages import listed
 from focalcal.files.prediction_table import Columns
-from focalcal.predictions.arrays import KINDS, Kind
 
 USUAL_NAMES = {
     "labels": ("labels", "label"),

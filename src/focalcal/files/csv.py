@@ -14,7 +14,8 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
+from focalcal.core.score_kinds import Kind
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files.checks import check_scores
 from focalcal.files.column_names import (
@@ -30,7 +31,6 @@ from focalcal.files.memory_limits import require_memory, require_short, rows_per
 from focalcal.files.messages import listed, shown
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
-from focalcal.predictions.arrays import Kind
 
 if TYPE_CHECKING:
     from _csv import Reader

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from focalcal.core.checks import require
-from focalcal.predictions.arrays import Predictions, logits_of
+from focalcal.core.score_kinds import logits_of
+from focalcal.predictions.arrays import Predictions
 from focalcal.predictions.stream import Batch, Mapped, Stream
 
 if TYPE_CHECKING:

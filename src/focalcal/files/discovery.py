@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import unquote
 
+from focalcal.core.score_kinds import KINDS
 from focalcal.errors import InputError
 from focalcal.files.npy import open_npy
 from focalcal.files.remote import is_address, remote_sources
 from focalcal.files.shard import Shard
 from focalcal.files.source_file import SourceFile, readable_file
 from focalcal.files.table import CSV, NPY, SNIFFED, format_by_bytes, format_of, known_suffixes, suffixes_that
-from focalcal.predictions.arrays import KINDS
 
 STANDARD_INPUT = "-"
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
+from focalcal.core.score_kinds import Kind
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files.checks import check_shape
 from focalcal.files.column_names import HISTORY, find_group, find_part, find_score_key, require_free
 from focalcal.files.memory_limits import require_memory, require_short, rows_per_batch
 from focalcal.files.messages import is_text, shown
 from focalcal.files.prediction_table import Columns, PredictionTable
-from focalcal.predictions.arrays import Kind
 
 if TYPE_CHECKING:
     from focalcal.files.rewriting import RewriteJob

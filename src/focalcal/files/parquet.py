@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
+from focalcal.core.score_kinds import Kind
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files.arrow_rows import ArrowRows, ColumnsToRead, metadata_of, pyarrow, tables_of, told_as_damage
 from focalcal.files.column_names import HISTORY, find_score_columns, require_free, require_once
@@ -20,7 +21,6 @@ from focalcal.files.named_arrays import history_of
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
 from focalcal.files.table import PARQUET, SNIFFED
-from focalcal.predictions.arrays import Kind
 
 if TYPE_CHECKING:
     from focalcal.files.rewriting import RewriteJob

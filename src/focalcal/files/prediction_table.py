@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.core.checks import require
-from focalcal.core.ranking import Array
-from focalcal.predictions.arrays import KINDS, Kind
+from focalcal.core.checks import Array, require
+from focalcal.core.score_kinds import KINDS, Kind
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from focalcal.core.checks import require
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array, require
+from focalcal.core.score_kinds import Kind
 from focalcal.errors import InputError
 from focalcal.files.checks import check_scores
 from focalcal.files.discovery import find_shards, names_many
@@ -21,7 +21,6 @@ from focalcal.files.prediction_table import Columns
 from focalcal.files.reading import Progress
 from focalcal.files.shard import Shard
 from focalcal.files.writing import atomic_output, require_writable
-from focalcal.predictions.arrays import Kind
 
 Calibrate = Callable[[Array, Kind], Array]
 OutputKind = Literal["probs", "log_probs"]

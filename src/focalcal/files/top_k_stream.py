@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
 from focalcal.errors import InputError
 from focalcal.files.arrow_rows import ArrowRows, pyarrow
 from focalcal.files.column_names import ScoreColumns, find_group

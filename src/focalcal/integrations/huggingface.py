@@ -22,18 +22,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from focalcal.core.checks import require
+from focalcal.core.checks import Array, require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.ranking import Array
 from focalcal.losses.brier import BrierLoss
 from focalcal.losses.focal import FocalLoss
 from focalcal.losses.gamma import ScheduledGamma
 from focalcal.losses.linear import LinearFocalLoss
 from focalcal.losses.mmce import MMCELoss
-from focalcal.losses.named import make_loss
+from focalcal.losses.table import make_loss
 from focalcal.losses.validation_bins import ValidationBinsLoss
-from focalcal.metrics import accuracy, ada_ece, brier, ece, nll, read, smooth_ece
-from focalcal.metrics.rows import COLUMNS, Rows
+from focalcal.metrics import MEASURES, read
+from focalcal.metrics.predicted_rows import PredictedRows
+from focalcal.metrics.prediction_set import COLUMNS
 
 __all__ = ["CalibrationMetrics", "TrainerLoss", "compute_loss_func"]
 
@@ -60,7 +60,7 @@ def compute_loss_func(
     changes the loss or its gradient. Where none is given, $M$ is the number of rows.
 
     Args:
-        loss: a name of `focalcal.losses.named` with its `options`, or a module with `reduction="sum"`. Class weights
+        loss: a name of `focalcal.losses.table` with its `options`, or a module with `reduction="sum"`. Class weights
             are not divided out. MMCE belongs to a batch: with several per step it is their mean, weighted by rows.
         shift: whether the labels of logits (batch, time, K) are one step ahead. None goes by the class of the model's
             output: causal language models (`...CausalLMOutput...`) are shifted; token classifiers, masked and
@@ -295,6 +295,7 @@ class CalibrationMetrics:
         shift: whether labels of logits (batch, time, K) are one step ahead: True for causal language models, False for
             token classifiers. Here nothing tells them apart, so such logits are refused until you say.
 
+    >>> from focalcal.metrics import accuracy, ece
     >>> metrics = CalibrationMetrics({"accuracy": accuracy, "ece": ece})
     >>> rows = metrics.preprocess_logits_for_metrics(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0]))
     >>> rows.shape
@@ -306,7 +307,7 @@ class CalibrationMetrics:
     """
 
     def __init__(
-        self, measures: Mapping[str, Callable[[Rows], float]] | None = None, *, shift: bool | None = None
+        self, measures: Mapping[str, Callable[[PredictedRows], float]] | None = None, *, shift: bool | None = None
     ) -> None:
         self.measures = dict(_MEASURES if measures is None else measures)
         self.shift = shift
@@ -328,7 +329,7 @@ class CalibrationMetrics:
         kept, self._preprocessed = targets != _IGNORED, True
         if kept.any():
             found = read(scores.reshape(-1, scores.shape[-1]), targets.reshape(-1), ignore_index=_IGNORED)
-            assert isinstance(found, Rows)
+            assert isinstance(found, PredictedRows)
             self._num_classes, self._precision = found.num_classes, found.column("confidence").dtype
             columns = np.stack([found.column(name).astype(np.float64) for name in COLUMNS], 1)
             rows[kept] = torch.from_numpy(columns).to(rows)
@@ -346,7 +347,7 @@ class CalibrationMetrics:
         columns = dict(zip(COLUMNS, together.T, strict=True))
         columns["confidence"] = columns["confidence"].astype(self._precision)
         columns["correct"] = columns["correct"].astype(bool)
-        rows = Rows(columns, num_classes=self._num_classes)
+        rows = PredictedRows(columns, num_classes=self._num_classes)
         return {name: float(measure(rows)) for name, measure in self.measures.items()}
 
     def _labelled(self, part: Any) -> Array:
@@ -359,16 +360,6 @@ class CalibrationMetrics:
         return labelled
 
 
-def _ada_ece(rows: Rows) -> float:
-    """Of fewer rows than bins, as in a trial run: as many bins as rows."""
-    return ada_ece(rows, num_bins=min(15, rows.num_rows))
-
-
-_MEASURES: Mapping[str, Callable[[Rows], float]] = {
-    "accuracy": accuracy,
-    "nll": nll,
-    "brier": brier,
-    "ece": ece,
-    "ada_ece": _ada_ece,
-    "smooth_ece": smooth_ece,
+_MEASURES: Mapping[str, Callable[[PredictedRows], float]] = {
+    name: MEASURES[name].of for name in ("accuracy", "nll", "brier", "ece", "ada_ece", "smooth_ece")
 }

@@ -21,10 +21,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from focalcal.calibrators import Calibrator, TemperatureScaling
-from focalcal.core.checks import from_numpy, require
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array, from_numpy, require
+from focalcal.core.score_kinds import logits_of
 from focalcal.errors import InputWarning, NotFittedError
-from focalcal.predictions.arrays import Predictions, checked_weight, logits_of
+from focalcal.predictions.arrays import Predictions, checked_weight
 
 try:
     from sklearn.frozen import FrozenEstimator

@@ -19,7 +19,7 @@ from focalcal.core.checks import (
     require_weight,
 )
 from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
-from focalcal.core.rows import all_log_odds, focal_rows
+from focalcal.core.focal_loss import all_log_odds, focal_rows
 from focalcal.errors import InputError
 from focalcal.losses.gamma import (
     GammaLike,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from focalcal.core.checks import require, require_label_range
 from focalcal.core.focal import Gamma, wide_dtype
-from focalcal.core.rows import rows_value_and_gradient
+from focalcal.core.focal_loss import rows_value_and_gradient
 from focalcal.errors import InputError
 from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from focalcal.core.checks import require, require_labels, require_logits
+from focalcal.core.focal_loss import log_odds
 from focalcal.core.mmce import MMCE_WIDTH, mmce_squared
-from focalcal.core.rows import log_odds
 from focalcal.losses.focal import FocalLoss
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from focalcal.core.binning import Bins, bin_predictions, equal_width_edges
 from focalcal.core.checks import require, require_finite, require_label_range, require_labels, require_logits
 from focalcal.core.focal import lookup, wide_dtype
-from focalcal.core.rows import top_confidence
+from focalcal.core.focal_loss import top_confidence
 from focalcal.losses.focal import LossOptions, SoftmaxFocalLoss
 from focalcal.predictions.distributed import gather_rows
 

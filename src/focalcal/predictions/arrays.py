@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator
 from copy import copy
@@ -15,18 +14,17 @@ from torch import Tensor
 
 from focalcal.core.checks import (
     SUM_TOLERANCE,
+    Array,
     ArrayLike,
     from_numpy,
     require,
     require_label_range,
     to_float_tensor,
 )
-from focalcal.core.ranking import Array
+from focalcal.core.score_kinds import KINDS, Kind
 from focalcal.errors import InputError, InputWarning
 
-Kind = Literal["logits", "log_probs", "probs"]
 Target = Literal["top_label", "positive", "classwise"] | int
-KINDS = ("logits", "log_probs", "probs")
 
 # Scores that are taken together: small enough for the cache, large enough that calls cost nothing.
 CHUNK_VALUES = 1 << 19
@@ -228,15 +226,3 @@ def checked_weight(weight: ArrayLike, place: tuple[int, ...]) -> Array:
             f"sample_weight: must not be negative; got {given.min():g} at index {int(given.reshape(-1).argmin())}."
         )
     return given
-
-
-def logits_of(scores: Tensor, kind: Kind) -> Tensor:
-    """Scores of any kind as finite logits: a probability of 0 becomes the smallest normal number of its precision.
-
-    >>> logits_of(torch.tensor([[0.5, 0.5]]), "probs")
-    tensor([[-0.6931, -0.6931]])
-    """
-    tiny = torch.finfo(scores.dtype).tiny
-    if kind == "probs":
-        return torch.log(scores.clamp(min=tiny))
-    return scores.clamp(min=math.log(tiny)) if kind == "log_probs" else scores

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from focalcal.core.checks import require
-from focalcal.core.ranking import Array
-from focalcal.predictions.arrays import Chunk, Kind, Predictions
+from focalcal.core.checks import Array, require
+from focalcal.core.score_kinds import Kind
+from focalcal.predictions.arrays import Chunk, Predictions
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -15,7 +15,7 @@ from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.core.checks import require
 from focalcal.errors import FocalCalError
 from focalcal.files.prediction_table import PredictionTable
-from focalcal.metrics.uncertainty import usual_resamples
+from focalcal.metrics.intervals import usual_resamples
 from focalcal.report import classes, explorer
 from focalcal.report.contents import Contents, Dynamics, Explorer, Landscape, Model, ModelVersion
 from focalcal.report.criterion_landscape import landscapes

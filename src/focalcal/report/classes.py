@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from focalcal.core.binning import bin_norm
-from focalcal.core.checks import require
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array, require
 from focalcal.files.prediction_table import PredictionTable
 from focalcal.metrics import read
-from focalcal.metrics.classes import ClassRows
+from focalcal.metrics.classwise_rows import ClasswiseRows
 from focalcal.predictions.arrays import Predictions
 from focalcal.report.contents import ClassTable, Confusions
 
@@ -84,7 +83,7 @@ def class_table(
 ) -> ClassTable:
     """What the model does with each class, the worst calibrated ones first."""
     rows = read(table.scores, labels_of(table), kind=table.kind, sample_weight=table.weights, target="classwise")
-    assert isinstance(rows, ClassRows)
+    assert isinstance(rows, ClasswiseRows)
     bins = rows.bins(num_bins, "equal_width")
     share = bins.weight
     frequency, claimed = ((share * column).sum(-1).numpy() for column in (bins.accuracy, bins.confidence))

@@ -13,8 +13,7 @@ from focalcal.calibrators.criteria import Criterion
 from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.focal import FocalTemperatureScaling
 from focalcal.calibrators.search import plain_search
-from focalcal.core.checks import require
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array, require
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 from focalcal.files.prediction_table import PredictionTable
 from focalcal.report.classes import labels_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
 from focalcal.files.prediction_table import PredictionTable
 
 # Numbers that are hashed at once.

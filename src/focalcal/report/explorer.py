@@ -21,11 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.checks import require
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array, require
+from focalcal.core.score_kinds import logits_of
 from focalcal.files.prediction_table import PredictionTable
 from focalcal.metrics import ada_ece, ece, from_pairs
-from focalcal.predictions.arrays import logits_of
 from focalcal.report.classes import predictions_of
 from focalcal.report.contents import Explorer
 

@@ -11,10 +11,11 @@ import torch
 
 from focalcal.calibrators.base import Calibrator, FitReport
 from focalcal.core.binning import Scheme
+from focalcal.core.score_kinds import logits_of
 from focalcal.files.prediction_table import PredictionTable
 from focalcal.metrics import accuracy_bands, consistency_bars, risk_coverage_curve
-from focalcal.metrics.rows import Rows
-from focalcal.predictions.arrays import Predictions, logits_of
+from focalcal.metrics.predicted_rows import PredictedRows
+from focalcal.predictions.arrays import Predictions
 from focalcal.report.classes import labels_of
 from focalcal.report.contents import BIN_COUNTS, Curve, Diagram, Measure, ModelVersion
 from focalcal.report.verdict import Assessment, MeasureSettings, assess
@@ -51,7 +52,7 @@ def measure_version(
     name: str = AS_IT_IS,
     settings: str = "",
     warnings: Iterable[str] = (),
-) -> tuple[ModelVersion, Rows]:
+) -> tuple[ModelVersion, PredictedRows]:
     """Everything that the report says about one version of a model, and its rows."""
     found = assess(
         table.scores,
@@ -90,13 +91,13 @@ def finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def diagrams(rows: Rows, how: MeasureSettings) -> list[Diagram]:
+def diagrams(rows: PredictedRows, how: MeasureSettings) -> list[Diagram]:
     """The reliability diagrams of both schemes, for each number of bins that the page offers."""
     schemes: tuple[Scheme, ...] = ("equal_width", "equal_mass")
     return [diagram(rows, scheme, num_bins, how) for scheme in schemes for num_bins in BIN_COUNTS]
 
 
-def diagram(rows: Rows, scheme: Scheme, num_bins: int, how: MeasureSettings) -> Diagram:
+def diagram(rows: PredictedRows, scheme: Scheme, num_bins: int, how: MeasureSettings) -> Diagram:
     """One reliability diagram; there are no more bins of equal mass than rows."""
     fewer = min(num_bins, rows.num_rows) if scheme == "equal_mass" else num_bins
     chance = consistency_bars(
@@ -119,7 +120,7 @@ def diagram(rows: Rows, scheme: Scheme, num_bins: int, how: MeasureSettings) -> 
     )
 
 
-def _risk_coverage(rows: Rows) -> Curve:
+def _risk_coverage(rows: PredictedRows) -> Curve:
     """The curve at 200 points that are evenly spread over the coverage, or all of it."""
     curve = risk_coverage_curve(rows)
     keep = np.arange(len(curve.coverage))

@@ -11,13 +11,16 @@ import numpy as np
 import torch
 
 from focalcal.core.checks import ArrayLike
+from focalcal.core.score_kinds import Kind
 from focalcal.metrics import Evaluation, Interval, evaluate, read
-from focalcal.metrics.calibration import ada_ece, ece
-from focalcal.metrics.read import Reading
-from focalcal.metrics.rows import Rows
-from focalcal.metrics.scores import accuracy, brier, mean_confidence, nll
-from focalcal.metrics.uncertainty import ConsistencyBars, Metric, bootstrap_each, consistency_bars
-from focalcal.predictions.arrays import Kind
+from focalcal.metrics.accuracy import accuracy, mean_confidence
+from focalcal.metrics.calibration_error import ada_ece, ece
+from focalcal.metrics.intervals import bootstrap_each
+from focalcal.metrics.predicted_rows import PredictedRows
+from focalcal.metrics.proper_scores import brier, nll
+from focalcal.metrics.read_scores import ReadOptions
+from focalcal.metrics.reliability import ConsistencyBars, consistency_bars
+from focalcal.metrics.table import MeasureFunction
 
 Direction: TypeAlias = Literal["overconfident", "underconfident", "both", "calibrated"]
 
@@ -49,7 +52,7 @@ class Assessment:
     intervals: dict[str, Interval]
     evaluation: Evaluation
     chance: ConsistencyBars | None = None
-    rows: Rows | None = field(default=None, repr=False)
+    rows: PredictedRows | None = field(default=None, repr=False)
 
 
 def assess(
@@ -74,11 +77,11 @@ def assess(
     >>> assess([[3.0, 0.0]] * 100, [0] * 80 + [1] * 20).verdict
     'overconfident: on average 15.3 points too sure; ECE 15.3 % [7.3, 23.3]'
     """
-    reading: Reading = {"kind": kind, "sample_weight": sample_weight}
+    reading: ReadOptions = {"kind": kind, "sample_weight": sample_weight}
     evaluation = evaluate(scores, labels, **reading, num_bins=num_bins, classwise=classwise)
     rows = read(scores, labels, **reading, columns=("confidence", "correct", "nll", "brier"))
-    assert isinstance(rows, Rows)
-    measures: dict[str, Metric] = {
+    assert isinstance(rows, PredictedRows)
+    measures: dict[str, MeasureFunction] = {
         "accuracy": accuracy,
         "mean_confidence": mean_confidence,
         "gap": overconfidence,
@@ -111,9 +114,7 @@ def assess_evaluation(evaluation: Evaluation, level: float = 0.95) -> Assessment
         "accuracy": (evaluation.accuracy, np.sqrt(evaluation.accuracy * evaluation.error / evaluation.n)),
     }
     intervals = {
-        name: Interval(
-            value, value - quantile * float(error), value + quantile * float(error), level, "normal", 0, name
-        )
+        name: Interval(value, value - quantile * float(error), value + quantile * float(error), name, level, "normal")
         for name, (value, error) in reach.items()
     }
     bins = evaluation.bins
@@ -137,7 +138,7 @@ def overconfidence(rows: Any) -> Any:
     return mean_confidence(rows) - accuracy(rows)
 
 
-def _gap_by_chance(rows: Rows, level: float) -> float:
+def _gap_by_chance(rows: PredictedRows, level: float) -> float:
     """How large the gap of a calibrated model with these confidences gets: a row is right with its confidence c.
 
     The variance of its mean correctness is the sum of c (1 - c) / n^2. A bootstrap alone would be sure of its case

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
 from focalcal.files import PredictionTable
 from tests.files.fuzz.of_bytes import Mutation
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
 from focalcal.files import PredictionTable
 from tests.files.fuzz.examples import (
     NAMES,

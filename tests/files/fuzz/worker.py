@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files import PredictionStream, PredictionTable, read_predictions
 from tests.files.fuzz.examples import Files

@@ -72,7 +72,7 @@ def plain_loop(loss: nn.Module, epochs: int = 3, every: int | None = None) -> nn
 @pytest.mark.parametrize("every", ["epoch", 1, 2])
 @pytest.mark.parametrize("kind", ["adafocal", "calfocal", "calfocal-sample"])
 def test_training_is_that_of_a_plain_loop(kind, every):
-    from focalcal.losses.named import make_loss
+    from focalcal.losses.table import make_loss
 
     module = CalibratedClassifier(network(), make_loss(kind, num_bins=5), every=every)
     fit(module)

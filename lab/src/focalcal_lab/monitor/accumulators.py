@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins
-from focalcal.core.checks import require, require_label_range, require_labels, require_logits
-from focalcal.core.ranking import Array
-from focalcal.core.reader import ChunkReader
-from focalcal.metrics.classes import ClassBinSums, class_bins
-from focalcal.metrics.rows import Rows
+from focalcal.core.checks import Array, require, require_label_range, require_labels, require_logits
+from focalcal.core.row_statistics import RowStatistics
+from focalcal.metrics.classwise_rows import ClassBinSums, class_bins
+from focalcal.metrics.predicted_rows import PredictedRows
 from focalcal.predictions.arrays import Chunk
 from focalcal.predictions.distributed import gather_rows, is_distributed, sum_over_ranks
 
@@ -59,7 +58,7 @@ class SplitPredictions:
     `rows` has the columns confidence, correct, nll and entropy.
     """
 
-    rows: Rows
+    rows: PredictedRows
     classes: Bins
     not_finite: int
 
@@ -113,7 +112,7 @@ class PredictionTally:
         num_classes = logits.shape[1]
         require_label_range(chunk.labels, num_classes)
         self._classes = self._classes or ClassBinSums(num_classes, self.num_bins)
-        reader = ChunkReader(chunk, "logits")
+        reader = RowStatistics(chunk.scores, chunk.labels, "logits")
         columns = (reader.confidence, reader.correct, reader.nll, reader.entropy)
         self._wide |= columns[0].dtype == torch.float64
         self._rows.append(torch.stack([column.cpu().double() for column in columns], 1))
@@ -133,7 +132,7 @@ class PredictionTally:
             "entropy": np.ascontiguousarray(spread),
         }
         sums, whole = state["classes"]
-        rows = Rows(columns, num_classes=sums.shape[1])
+        rows = PredictedRows(columns, num_classes=sums.shape[1])
         return SplitPredictions(rows=rows, classes=class_bins(sums, whole), not_finite=state["not_finite"])
 
     def state(self, *, reduce: bool = True) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from focalcal.losses import AdaFocalLoss, CalFocalLoss, FocalLoss, ScheduledGamm
 from focalcal.losses.gamma import StepGamma
 from focalcal.losses.validation_bins import ValidationBinsLoss
 from focalcal.metrics import ada_ece, ece, entropy, error, mce, mean_confidence, nll
-from focalcal.metrics.rows import Column
+from focalcal.metrics.prediction_set import RowMean
 from focalcal_lab.monitor.accumulators import Record, SplitPredictions, number
 
-_NLL_CORRECT = Column(
+_NLL_CORRECT = RowMean(
     "nll_correct", ("nll", "correct"), lambda rows: rows["nll"] * rows["correct"], lambda rows: rows["correct"]
 )
-_NLL_WRONG = Column(
+_NLL_WRONG = RowMean(
     "nll_wrong", ("nll", "correct"), lambda rows: rows["nll"] * ~rows["correct"], lambda rows: ~rows["correct"]
 )
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from focalcal.core.checks import require
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array, require
 from focalcal_lab.data.dataset import Batch
 from focalcal_lab.data.tokens import Ragged
 from focalcal_lab.translation.vocabulary import BOS, EOS, PAD

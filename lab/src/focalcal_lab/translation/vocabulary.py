@@ -9,8 +9,7 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from focalcal.atomic import write_atomically
-from focalcal.core.checks import require
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array, require
 from focalcal.errors import FileFormatError
 
 # The tokens that are no text, with the numbers that they have in every vocabulary.

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from focalcal.core.focal import wide_dtype
-from focalcal.predictions.arrays import Chunk, Kind, logits_of
+from focalcal.core.score_kinds import Kind, logits_of
+from focalcal.predictions.arrays import Chunk
 
 
 @dataclass(frozen=True)

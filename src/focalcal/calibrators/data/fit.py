@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from focalcal.calibrators.data.block import Block
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
 from focalcal.errors import InputError
 
 P = TypeVar("P")

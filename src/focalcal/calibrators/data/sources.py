@@ -9,7 +9,8 @@ from focalcal.calibrators.data.audit import Audit, audited, merged
 from focalcal.calibrators.data.block import Block
 from focalcal.calibrators.data.fit import FEWEST_ROWS, FitData, P
 from focalcal.core.checks import ArrayLike, require
-from focalcal.predictions.arrays import Kind, Predictions
+from focalcal.core.score_kinds import Kind
+from focalcal.predictions.arrays import Predictions
 from focalcal.predictions.stream import Batch, Stream
 
 

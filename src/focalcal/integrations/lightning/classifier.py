@@ -17,7 +17,7 @@ from focalcal.integrations.lightning.callbacks import (
     ValidationUpdateCallback,
     loss_callbacks,
 )
-from focalcal.losses.named import make_loss
+from focalcal.losses.table import make_loss
 from focalcal.metrics import streaming
 from focalcal.predictions.distributed import is_distributed, sum_over_ranks
 

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 from focalcal.core.checks import require
-from focalcal.metrics.evaluation import Evaluation
-from focalcal.metrics.rows import Column, Readable
-from focalcal.metrics.summary import SCORES, Summary
-from focalcal.metrics.tally import Tally
+from focalcal.metrics.evaluation import evaluation_of
+from focalcal.metrics.prediction_set import PredictionSet, RowMean
+from focalcal.metrics.summary import Summary
+from focalcal.metrics.table import measure_means
 from focalcal.metrics.truncated.top_k import TopK
 from focalcal.predictions.stream import MOST_ROWS
 
 SCHEMA = 1
-NLL_KNOWN = Column(
+NLL_KNOWN = RowMean(
     "nll_known",
     ("nll", "known"),
     lambda rows: np.where(rows["known"], rows["nll"], 0.0),
     lambda rows: rows["known"],
 )
-REMAINING = Column("remaining_mass", ("mass",), lambda rows: rows["mass"])
+REMAINING = RowMean("remaining_mass", ("mass",), lambda rows: rows["mass"])
 # Ends that differ by less than this differ by the rounding of sums.
 _ROUNDING = 1e-12
 _WHY_NOT_CLASSWISE = (
@@ -125,20 +125,21 @@ class TruncatedSummary:
     def __init__(self, num_classes: int, *, num_bins: int = 15, most_rows: int | None = None) -> None:
         require(isinstance(num_bins, int) and num_bins >= 1, "num_bins", "must be a whole number from 1", num_bins)
         self.num_classes, self.num_bins, self.num_unknown = num_classes, num_bins, 0
-        self._low = Tally(num_classes, "log_probs", num_bins=num_bins, classwise=False, most_rows=most_rows)
+        means = measure_means()
+        self._low = Summary(num_classes, "log_probs", num_bins=num_bins, means=means, most_rows=most_rows)
         self._low.label_counts += 1  # that a class does not occur matters to the classwise error only
         # Rows are kept once: confidence and correctness are the same at both ends.
-        self._high = Summary(num_classes, num_bins=num_bins, scores=(*SCORES, NLL_KNOWN, REMAINING), ranked=False)
+        self._high = Summary(num_classes, num_bins=num_bins, means=(*means, NLL_KNOWN, REMAINING), ranked=False)
 
     @property
     def num_rows(self) -> int:
         """How many rows were added."""
-        return self._low.summary.num_rows
+        return self._low.num_rows
 
     @property
-    def top_label(self) -> Readable:
+    def top_label(self) -> PredictionSet:
         """Confidence and correctness of all rows, as every measure of the top label reads them."""
-        return self._low.summary
+        return self._low
 
     def add(self, lists: TopK) -> None:
         """Take in some rows."""
@@ -146,7 +147,7 @@ class TruncatedSummary:
         require(lists.num_classes == self.num_classes, "num_classes", rule, lists.num_classes)
         for rows, weight in lists.chunks():
             low, high = rows.columns()
-            self._low.summary.add(low, weight)
+            self._low.add(low, weight)
             self._high.add(high, weight)
             self.num_unknown += int(np.count_nonzero(~low["known"]))
 
@@ -162,10 +163,10 @@ class TruncatedSummary:
     def evaluation(self) -> TruncatedEvaluation:
         """Every measure of the rows so far."""
         require(self.num_rows > 0, "rows", "must be added before they are measured", 0, "Call add(TopK(...)) first.")
-        low = self._low.evaluation()
-        exact: dict[str, float | None] = dict(_numbers(low))
+        low = evaluation_of(self._low)
+        exact: dict[str, float | None] = dict(low.values)
         del exact["classwise_ece"]
-        ends = {each.name: float(self._high.mean(each)) for each in SCORES if each.name in exact}
+        ends = {each.name: float(self._high.mean(each)) for each in self._low.means if each.name in exact}
         bounds = {}
         for name, high in ends.items():
             least = exact[name]
@@ -220,12 +221,6 @@ def evaluate_truncated(lists: TopK | Iterable[TopK], *, num_bins: int = 15) -> T
     if summary is None:
         summary = TruncatedSummary(2, num_bins=num_bins)  # which says that there are no rows
     return summary.evaluation()
-
-
-def _numbers(evaluation: Evaluation) -> dict[str, float | None]:
-    """The measures of an evaluation by their names."""
-    values = {each.name: getattr(evaluation, each.name) for each in fields(evaluation)}
-    return {name: value for name, value in values.items() if value is None or isinstance(value, float)}
 
 
 def _same(low: float, high: float) -> bool:

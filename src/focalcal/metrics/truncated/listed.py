@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array
 from focalcal.metrics.truncated.tails import Tail
 
 # Counts of classes are taken from quotients that may be off by their rounding: outwards, to stay on the safe side.

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.checks import require
-from focalcal.core.ranking import Array
-from focalcal.core.solve import solve_increasing
+from focalcal.core.checks import Array, require
+from focalcal.core.root_finding import solve_increasing
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 from focalcal.metrics.truncated.extremes import (
     Completion,

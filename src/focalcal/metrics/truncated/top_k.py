@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.checks import SUM_TOLERANCE, ArrayLike, from_numpy, require, to_float_tensor
-from focalcal.core.ranking import Array
+from focalcal.core.checks import SUM_TOLERANCE, Array, ArrayLike, from_numpy, require, to_float_tensor
 from focalcal.errors import InputError
 from focalcal.metrics.truncated.listed import ListedRows
 from focalcal.predictions.arrays import checked_weight

@@ -9,14 +9,15 @@ import numpy as np
 
 from focalcal import drawing
 from focalcal.core.checks import ArrayLike, require
+from focalcal.core.score_kinds import Kind
 from focalcal.metrics import Interval, bootstrap, read
-from focalcal.metrics.rows import Readable, Rows
-from focalcal.predictions.arrays import Kind
+from focalcal.metrics.predicted_rows import PredictedRows
+from focalcal.metrics.prediction_set import PredictionSet
 from focalcal.report import classes
 from focalcal.report.contents import ClassTable, Confusions, Contents, Measure, Model
 from focalcal.report.plots.scores_table import table_of
 
-Comparable: TypeAlias = "Measure | Interval | ArrayLike | Readable"
+Comparable: TypeAlias = "Measure | Interval | ArrayLike | PredictionSet"
 
 # Inches that a row takes, and those of title and axis.
 _ROW, _FRAME = 0.2, 0.95
@@ -92,7 +93,7 @@ def confusions(
     if not isinstance(pairs, Confusions):
         table = table_of(scores, labels, kind=kind, class_names=class_names)
         rows = read(table.scores, classes.labels_of(table), kind=kind, columns=("confidence",))
-        assert isinstance(rows, Rows)
+        assert isinstance(rows, PredictedRows)
         pairs = classes.confusions(classes.Decisions.of(table), rows.column("confidence"), classes.class_names(table))
     shown = list(zip(pairs.true, pairs.predicted, pairs.count, pairs.mean_confidence, strict=True))[:most]
     names = [drawing.arrow(true, predicted) for true, predicted, _, _ in shown]
@@ -175,7 +176,7 @@ def _numbers(
     found = []
     for name, one in versions.items():
         if not isinstance(one, (Measure, Interval)):
-            one = bootstrap(measure, one, **certainty, **({} if isinstance(one, Readable) else reading))
+            one = bootstrap(measure, one, **certainty, **({} if isinstance(one, PredictionSet) else reading))
         found.append((drawing.shown(name, 28), one, drawing.BLUE))
     return found
 

@@ -9,15 +9,15 @@ import numpy as np
 
 from focalcal import drawing
 from focalcal.core.checks import ArrayLike, require
+from focalcal.core.score_kinds import Kind
 from focalcal.losses import AdaFocalLoss
 from focalcal.metrics import RiskCoverage, read, risk_coverage_curve
-from focalcal.metrics.calibration import PAIRS
-from focalcal.metrics.ranked import aurc
-from focalcal.metrics.rows import Readable
-from focalcal.predictions.arrays import Kind
+from focalcal.metrics.prediction_set import PredictionSet
+from focalcal.metrics.read_scores import PAIRS
+from focalcal.metrics.selective_prediction import aurc
 from focalcal.report.contents import Curve, Dynamics
 
-Curved: TypeAlias = "ArrayLike | Readable | RiskCoverage | Curve"
+Curved: TypeAlias = "ArrayLike | PredictionSet | RiskCoverage | Curve"
 
 _LINES = ("-", "--", ":", "-.")
 
@@ -67,7 +67,7 @@ def risk_coverage(
 def _curve(one: Curved, labels: Any, kind: Kind, sample_weight: Any) -> tuple[RiskCoverage | Curve, str]:
     if isinstance(one, (RiskCoverage, Curve)):
         return one, ""
-    if not isinstance(one, Readable):
+    if not isinstance(one, PredictionSet):
         require(labels is not None, "labels", "must be given beside scores", None)
         one = read(one, labels, kind=kind, sample_weight=sample_weight, columns=PAIRS)
     return risk_coverage_curve(one), f"AURC {aurc(one):.3f}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from focalcal import drawing
 from focalcal.core.checks import ArrayLike, require
-from focalcal.predictions.arrays import Kind
+from focalcal.core.score_kinds import Kind
 from focalcal.report.contents import Landscape
 from focalcal.report.criterion_landscape import landscape
 from focalcal.report.plots.scores_table import table_of

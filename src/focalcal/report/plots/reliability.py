@@ -11,16 +11,16 @@ from torch import Tensor
 
 from focalcal import drawing
 from focalcal.core.binning import Bins, Scheme, bin_norm
-from focalcal.core.checks import ArrayLike, require
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array, ArrayLike, require
+from focalcal.core.score_kinds import Kind
+from focalcal.drawing.reliability import Bars, draw_on, draw_reliability, measured_title
 from focalcal.metrics import Evaluation, consistency_bars, read
-from focalcal.metrics.calibration import PAIRS
-from focalcal.metrics.diagram import Bars, bars_of, chance_band, draw_on, draw_reliability, measured_title
-from focalcal.metrics.rows import CLASSWISE, Readable
-from focalcal.predictions.arrays import Kind
+from focalcal.metrics.prediction_set import CLASSWISE, PredictionSet
+from focalcal.metrics.read_scores import PAIRS
+from focalcal.metrics.reliability import bars_of, chance_band
 from focalcal.report.contents import Diagram
 
-Measurable: TypeAlias = "ArrayLike | Readable | Evaluation | Diagram"
+Measurable: TypeAlias = "ArrayLike | PredictionSet | Evaluation | Diagram"
 
 # The most diagrams side by side, and the size of each in inches.
 _ACROSS, _WIDTH = 4, 2.4
@@ -88,7 +88,7 @@ def reliability_diagrams(
     drawn = _grid(len(models), histogram) if axes is None else np.ravel(axes)
     require(len(drawn) == len(models), "axes", f"must be {len(models)}, one for each model", len(drawn))
     for ax, (name, scores) in zip(drawn, models.items(), strict=True):
-        known = None if isinstance(scores, (Readable, Evaluation, Diagram)) else labels
+        known = None if isinstance(scores, (PredictionSet, Evaluation, Diagram)) else labels
         found = _measured(scores, known, options)
         title = f"{drawing.shown(name, 32)}\n{found.error_name} {found.error:.1%}"
         handles = draw_on(ax, found.bars, histogram=found.histogram if histogram else None, level=level, title=title)
@@ -124,19 +124,19 @@ class _Measured:
 
 
 def _measured(scores: Measurable, labels: ArrayLike | None, options: _Options) -> _Measured:
-    ready = isinstance(scores, (Readable, Evaluation, Diagram))
+    ready = isinstance(scores, (PredictionSet, Evaluation, Diagram))
     require(labels is None or not ready, "labels", "must not be given beside what was measured", type(scores).__name__)
     if isinstance(scores, Diagram):
         return of_diagram(scores, scores, chance=options.chance)
     if isinstance(scores, Evaluation):
         return _of_evaluation(scores, options)
-    if not isinstance(scores, Readable):
+    if not isinstance(scores, PredictionSet):
         require(labels is not None, "labels", "must be given beside scores", None)
         scores = read(scores, labels, kind=options.kind, sample_weight=options.sample_weight, columns=PAIRS)  # type: ignore[arg-type]
     return _of_rows(scores, options)
 
 
-def _of_rows(rows: Readable, options: _Options) -> _Measured:
+def _of_rows(rows: PredictionSet, options: _Options) -> _Measured:
     require(rows.target != CLASSWISE, "scores", "must be rows of one class or the top label", f"the {rows.target}")
     edges, num_bins = options.edges, options.num_bins
     if edges in ("equal_mass", "array_split"):

@@ -11,7 +11,7 @@ from typing import Any
 from focalcal import drawing
 from focalcal.atomic import write_atomically
 from focalcal.drawing import bytes_of
-from focalcal.metrics.diagram import draw_reliability
+from focalcal.drawing.reliability import draw_reliability
 from focalcal.report.contents import Contents, Diagram, Model, ModelVersion
 from focalcal.report.plots.bars import compare_versions, confusions, per_class
 from focalcal.report.plots.curves import gamma_dynamics, risk_coverage

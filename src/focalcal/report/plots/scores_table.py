@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from focalcal.core.checks import ArrayLike, require, to_float_tensor
-from focalcal.core.ranking import Array
+from focalcal.core.checks import Array, ArrayLike, require, to_float_tensor
+from focalcal.core.score_kinds import Kind
 from focalcal.files.prediction_table import PredictionTable
-from focalcal.predictions.arrays import Kind
 
 
 def table_of(

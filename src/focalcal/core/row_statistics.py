@@ -1,11 +1,11 @@
-r"""From scores to rows: one chunked pass that leaves a few numbers per row and never a second (N, K) array.
+r"""What each row of scores says: confidence, correctness, NLL, Brier score, entropy, rank of the label.
 
 With $t$ the predicted class, $p$ proportional to the probabilities of a row and $r = \sum_{j \ne t} p_j$, everything is
 taken from $r$ and not from $1 - p_t$, so that nothing cancels however sure the row is:
 
 $$ \text{confidence} = \frac{p_t}{p_t + r}, \qquad -\log p_y = (x_t - x_y) + \log(1 + r / p_t). $$
 
-Chunks stay in cache; what a row yields does not depend on the chunk it is in.
+What a row yields does not depend on the rows beside it, so scores can be read chunk by chunk.
 """
 
 from __future__ import annotations
@@ -16,32 +16,29 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from focalcal.core.checks import Array
 from focalcal.core.focal import wide_dtype
-from focalcal.core.ranking import Array
-from focalcal.predictions.arrays import Chunk, Kind
+from focalcal.core.score_kinds import Kind, padded
 
-# torch's softmax over the last dimension is vectorised from this many classes on.
-_VECTOR = 16
 # From this many classes on, numpy finds the largest score several times faster than torch.
 _MANY_CLASSES = 64
 
 
-class ChunkReader:
-    """What the rows of a chunk have to say: each column is a property, computed when it is first asked for.
+class RowStatistics:
+    """Numbers of each row of scores (n, K) with labels (n,); each column is a property, computed when first asked for.
 
-    The confidence keeps the scores' precision; everything else is float64.
+    `target` is the class whose confidence is meant, None for the predicted one. The confidence keeps the scores'
+    precision; everything else is float64.
 
-    >>> from focalcal.predictions.arrays import Predictions
-    >>> chunk = next(Predictions([[2.0, 0.0], [0.0, 0.0]], [0, 1]).chunks())
-    >>> ChunkReader(chunk, "logits").nll
+    >>> RowStatistics(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]), "logits").nll
     tensor([0.1269, 0.6931], dtype=torch.float64)
     """
 
-    def __init__(self, chunk: Chunk, kind: Kind, target: int | None = None) -> None:
-        self.scores, self.labels, self.kind, self.target = chunk.scores, chunk.labels, kind, target
+    def __init__(self, scores: Tensor, labels: Tensor, kind: Kind, target: int | None = None) -> None:
+        self.scores, self.labels, self.kind, self.target = scores, labels, kind, target
         self.wide = wide_dtype(self.scores.device)
         self.best, self.top = _largest(self.scores)
-        self._padded = self.scores if kind == "probs" else _padded(self.scores)
+        self._padded = self.scores if kind == "probs" else padded(self.scores)
         self._shares = self.scores.clone() if kind == "probs" else torch.softmax(self._padded, 1)
         self._first = self._shares.gather(1, self.top)
         # Both are read before `others` takes the memory.
@@ -149,26 +146,6 @@ def _largest(scores: Tensor) -> tuple[Tensor, Tensor]:
         return best, top
     top = torch.from_numpy(scores.numpy().argmax(1)).unsqueeze(1)
     return scores.gather(1, top), top
-
-
-def _padded(scores: Tensor) -> Tensor:
-    """The scores with impossible classes behind, if there are so few that torch's softmax would be slow."""
-    if scores.shape[1] >= _VECTOR or scores.device.type != "cpu":
-        return scores
-    padded = scores.new_full((len(scores), _VECTOR), torch.finfo(scores.dtype).min / 2)  # finite: 0 times it is 0
-    padded[:, : scores.shape[1]] = scores
-    return padded
-
-
-def probabilities(scores: Tensor, kind: Kind) -> Tensor:
-    """Probabilities (n, K) of scores of any kind, in their precision.
-
-    >>> probabilities(torch.zeros(1, 4), "logits")
-    tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
-    """
-    shares = scores if kind == "probs" else torch.softmax(_padded(scores), 1)[:, : scores.shape[1]]
-    # The sum in float64: with 50,000 classes float32 is off by 1e-5.
-    return (shares / shares.sum(1, keepdim=True, dtype=wide_dtype(scores.device)).to(scores.dtype)).contiguous()
 
 
 def _rank(scores: Tensor, index: Tensor) -> Tensor:

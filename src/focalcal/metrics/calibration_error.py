@@ -1,41 +1,30 @@
-r"""The ECE family: how far confidence and accuracy are apart, bin by bin."""
+r"""Calibration errors in bins: ECE, AdaECE, MCE, classwise ECE, debiased ECE and the monotone sweep."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, Norm, Scheme, bin_norm
 from focalcal.core.checks import ArrayLike, require
-from focalcal.metrics.read import Reading, rows_of
-from focalcal.metrics.rows import CLASSWISE, Measured, Readable
-from focalcal.metrics.scores import BRIER, SQUARED_GAP
-from focalcal.predictions.arrays import Target
+from focalcal.metrics.prediction_set import CLASSWISE, Measured, PredictionSet
+from focalcal.metrics.read_scores import PAIRS, ReadOptions, TargetedReadOptions, describe_bins, rows_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-PAIRS = ("confidence", "correct")
-
-
-class TargetedReading(Reading, total=False):
-    """How a measure reads scores, and whose confidence it means; see `read`."""
-
-    target: Target
-
 
 def ece(
-    scores: ArrayLike | Readable,
+    scores: ArrayLike | PredictionSet,
     labels: ArrayLike | None = None,
     *,
     num_bins: int = 15,
     norm: Norm = "l1",
     edges: Scheme | Tensor = "equal_width",
-    **reading: Unpack[TargetedReading],
+    **reading: Unpack[TargetedReadOptions],
 ) -> Measured:
     r"""Expected calibration error.
 
@@ -54,17 +43,17 @@ def ece(
     rows = rows_of(scores, labels, PAIRS, reading)
     value = rows.combine(bin_norm(rows.bins(num_bins, edges), norm), norm)
     name = "MCE" if norm == "max" else "ECE"
-    measured: Measured = rows.report(value, f"{name}, {rows.target}, {_described(edges, num_bins)}, {norm}")
+    measured: Measured = rows.report(value, f"{name}, {rows.target}, {describe_bins(edges, num_bins)}, {norm}")
     return measured
 
 
 def ada_ece(
-    scores: ArrayLike | Readable,
+    scores: ArrayLike | PredictionSet,
     labels: ArrayLike | None = None,
     *,
     num_bins: int = 15,
     norm: Norm = "l1",
-    **reading: Unpack[TargetedReading],
+    **reading: Unpack[TargetedReadOptions],
 ) -> Measured:
     r"""Adaptive ECE: `ece` in bins that hold equally many rows.
 
@@ -78,12 +67,12 @@ def ada_ece(
 
 
 def mce(
-    scores: ArrayLike | Readable,
+    scores: ArrayLike | PredictionSet,
     labels: ArrayLike | None = None,
     *,
     num_bins: int = 15,
     edges: Scheme | Tensor = "equal_width",
-    **reading: Unpack[TargetedReading],
+    **reading: Unpack[TargetedReadOptions],
 ) -> Measured:
     r"""Maximum calibration error, $\max_b |A_b - C_b|$ over the bins that hold a row.
 
@@ -96,13 +85,13 @@ def mce(
 
 
 def classwise_ece(
-    scores: ArrayLike | Readable,
+    scores: ArrayLike | PredictionSet,
     labels: ArrayLike | None = None,
     *,
     num_bins: int = 15,
     norm: Norm = "l1",
     edges: Scheme | Tensor = "equal_width",
-    **reading: Unpack[Reading],
+    **reading: Unpack[ReadOptions],
 ) -> Measured:
     r"""Classwise ECE: the mean over classes of the ECE of "class k or not", absent classes included.
 
@@ -111,7 +100,7 @@ def classwise_ece(
     >>> round(classwise_ece([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs"), 4)
     0.45
     """
-    if isinstance(scores, Readable):
+    if isinstance(scores, PredictionSet):
         fix = 'Read them with target="classwise".'
         require(
             scores.target == CLASSWISE, "scores", "must be rows of every class", f"rows of the {scores.target}", fix
@@ -121,13 +110,13 @@ def classwise_ece(
 
 
 def ece_debiased(
-    scores: ArrayLike | Readable,
+    scores: ArrayLike | PredictionSet,
     labels: ArrayLike | None = None,
     *,
     num_bins: int = 15,
     norm: Literal["l1", "l2"] = "l2",
     edges: Scheme = "equal_mass",
-    **reading: Unpack[TargetedReading],
+    **reading: Unpack[TargetedReadOptions],
 ) -> Measured:
     r"""Calibration error without the part that few rows alone bring about.
 
@@ -147,7 +136,7 @@ def ece_debiased(
     bins = rows.bins(num_bins, "array_split" if edges == "equal_mass" else edges)
     estimate = _debiased_l2 if norm == "l2" else _debiased_l1
     value = rows.combine(estimate(bins, rows.draws), norm)
-    measured: Measured = rows.report(value, f"debiased ECE, {rows.target}, {_described(edges, num_bins)}, {norm}")
+    measured: Measured = rows.report(value, f"debiased ECE, {rows.target}, {describe_bins(edges, num_bins)}, {norm}")
     return measured
 
 
@@ -166,12 +155,12 @@ def _debiased_l1(bins: Bins, draws: int) -> Tensor:
 
 
 def ece_sweep(
-    scores: ArrayLike | Readable,
+    scores: ArrayLike | PredictionSet,
     labels: ArrayLike | None = None,
     *,
     norm: Norm = "l1",
     edges: Literal["equal_mass", "equal_width"] = "equal_mass",
-    **reading: Unpack[TargetedReading],
+    **reading: Unpack[TargetedReadOptions],
 ) -> Measured:
     """ECE with as many bins as the data carry: the largest number, counted up, that keeps accuracies non-decreasing.
 
@@ -182,87 +171,3 @@ def ece_sweep(
     """
     require(edges in ("equal_mass", "equal_width"), "edges", "must be equal_mass or equal_width", repr(edges))
     return ece(scores, labels, norm=norm, edges=f"{edges}_sweep", **reading)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class BrierParts:
-    """The Brier score in parts: `calibration`, `refinement`, and `within_bins`, what binning leaves over.
-
-    >>> parts = brier_decomposition([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [0, 1, 1])
-    >>> round(parts.calibration, 4), round(parts.refinement, 4), round(parts.total, 4)
-    (0.0403, 0.1667, 0.207)
-    """
-
-    calibration: Measured
-    refinement: Measured
-    within_bins: Measured
-
-    @property
-    def total(self) -> float:
-        """The score that the parts add up to."""
-        return self.calibration + self.refinement + self.within_bins
-
-
-def brier_decomposition(
-    scores: ArrayLike | Readable,
-    labels: ArrayLike | None = None,
-    *,
-    num_bins: int = 15,
-    edges: Scheme | Tensor = "equal_width",
-    **reading: Unpack[TargetedReading],
-) -> BrierParts:
-    r"""How much of the squared error is miscalibration, and how much is not knowing better.
-
-    $$ \frac1N \sum_n (c_n - a_n)^2 = \underbrace{\sum_b w_b (C_b - A_b)^2}_{\text{calibration}}
-       + \underbrace{\sum_b w_b A_b (1 - A_b)}_{\text{refinement}} + \text{within bins} $$
-
-    where $c$ is the confidence and $a$ the correctness of a row; over classes (`target="classwise"`) each part is
-    summed, and their total is `brier`.
-
-    Source: [degroot1983], which mukhoti2020 Sec. 5.1 cites; the part within bins is 0 for discrete confidences.
-
-    >>> parts = brier_decomposition([[0.9, 0.1], [0.9, 0.1]], [0, 1], kind="probs")
-    >>> round(parts.calibration, 4), round(parts.refinement, 4), round(abs(parts.within_bins), 4)
-    (0.16, 0.25, 0.0)
-    """
-    rows = rows_of(scores, labels, PAIRS, reading)
-    bins = rows.bins(num_bins, edges)
-    parts: list[Any] = [
-        (bins.weight * bins.gap**2).sum(-1),
-        (bins.weight * bins.accuracy * (1 - bins.accuracy)).sum(-1),
-    ]
-    classwise = rows.target == CLASSWISE
-    if classwise:
-        parts = [part.sum(-1) for part in parts]
-    parts = [part.numpy() for part in parts]
-    total = rows.mean(BRIER if classwise else SQUARED_GAP)
-    how = f"{'sum over classes' if classwise else rows.target}, {_described(edges, num_bins)}"
-    return BrierParts(
-        calibration=rows.report(parts[0], f"calibration part of the Brier score, {how}"),
-        refinement=rows.report(parts[1], f"refinement part of the Brier score, {how}"),
-        within_bins=rows.report(total - parts[0] - parts[1], f"part of the Brier score within bins, {how}"),
-    )
-
-
-def reliability(
-    scores: ArrayLike | Readable,
-    labels: ArrayLike | None = None,
-    *,
-    num_bins: int = 15,
-    edges: Scheme | Tensor = "equal_width",
-    **reading: Unpack[TargetedReading],
-) -> Bins:
-    """The bins behind a reliability diagram: the very ones that `ece` reads.
-
-    >>> reliability([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs", num_bins=2).accuracy
-    tensor([0.0000, 0.5000], dtype=torch.float64)
-    """
-    return rows_of(scores, labels, PAIRS, reading).bins(num_bins, edges)
-
-
-def _described(edges: Scheme | Tensor, num_bins: int) -> str:
-    if isinstance(edges, Tensor):
-        return f"{len(edges) - 1} given bins"
-    if edges.endswith("_sweep"):
-        return f"{edges.removesuffix('_sweep').replace('_', '-')} bins by monotone sweep"
-    return f"{num_bins} {edges.replace('_', '-')} bins"

@@ -11,7 +11,7 @@ from scipy import stats
 
 import focalcal as fc
 from focalcal import metrics as m
-from focalcal.metrics import uncertainty
+from focalcal.metrics import intervals
 
 RNG = np.random.default_rng(0)
 LOGITS = 2 * RNG.normal(size=(300, 4))
@@ -124,7 +124,7 @@ def test_equal_mass_bins_of_resamples_share_ties_as_repeated_rows_do(weighted):
 
 
 def test_a_basic_interval_mirrors_the_quantiles_and_no_error_is_negative():
-    replicates = np.concatenate([m.ece(part) for part in uncertainty._resamples(ROWS.in_order(), 300, 0)])
+    replicates = np.concatenate([m.ece(part) for part in intervals._resamples(ROWS.in_order(), 300, 0)])
     low, high = np.quantile(replicates, [0.025, 0.975])
     found = fc.bootstrap("ece", LOGITS, LABELS, num_resamples=300)
     assert found.method == "basic"
@@ -177,9 +177,9 @@ def test_undefined_values_are_left_out_of_the_skewness():
     """Without its only wrong row a data set has no AUROC: that group must not cost BCa its acceleration."""
     rng = np.random.default_rng(0)
     replicates, left_out, tails = rng.exponential(size=500), rng.exponential(size=50), np.array([0.025, 0.975])
-    expected = uncertainty._bca_tails(0.8, replicates, left_out, tails)
-    assert uncertainty._bca_tails(0.8, replicates, np.append(left_out, np.nan), tails) == pytest.approx(expected)
-    assert expected != pytest.approx(uncertainty._bca_tails(0.8, replicates, np.ones(50), tails))
+    expected = intervals._bca_tails(0.8, replicates, left_out, tails)
+    assert intervals._bca_tails(0.8, replicates, np.append(left_out, np.nan), tails) == pytest.approx(expected)
+    assert expected != pytest.approx(intervals._bca_tails(0.8, replicates, np.ones(50), tails))
 
 
 def test_a_debiased_estimate_stays_unbiased_in_resamples():
@@ -260,7 +260,7 @@ def test_many_rows_do_not_make_consistency_bars_slow_or_wrong():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"metric": "ecee"}, "metric: must be a function of rows or one of nll"),
+        ({"metric": "ecee"}, "metric: must be a function of rows or one of accuracy"),
         ({"metric": 3}, "metric: must be a measure"),
         ({"metric": m.entropy}, "metric: must give one number"),
         ({"num_resamples": 10}, "num_resamples: must be at least 100"),

@@ -1,4 +1,4 @@
-"""Every class against the rest: the same doors, with one more dimension for the classes."""
+"""Every class against the rest: the same measures, with one more dimension for the classes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, Scheme, bin_of, bin_ranked, equal_width_edges
-from focalcal.core.checks import require
+from focalcal.core.checks import Array, require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.ranking import Array, Ranked, whole_numbers
-from focalcal.core.reader import ChunkReader, probabilities
-from focalcal.metrics.rows import CLASSWISE, Column, Readable, Rows, stack_bins
+from focalcal.core.ranking import Ranking, whole_numbers
+from focalcal.core.row_statistics import RowStatistics
+from focalcal.core.score_kinds import probabilities
+from focalcal.metrics.predicted_rows import PredictedRows
+from focalcal.metrics.prediction_set import CLASSWISE, PredictionSet, RowMean, stack_bins
 from focalcal.predictions.arrays import Predictions
 
 # Columns of classes that are held at once for what needs an order, in numbers.
@@ -100,11 +102,11 @@ def class_bins(sums: Tensor, whole: Tensor) -> Bins:
     return Bins.of_sums(equal_width_edges(sums.shape[2]), *sums)
 
 
-class ClassRows(Readable):
+class ClasswiseRows(PredictionSet):
     """Predictions as seen by each class in turn: its probability, and whether it was the label.
 
     >>> from focalcal.predictions.arrays import Predictions
-    >>> ClassRows(Predictions([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs")).bins(1, "equal_width").gap
+    >>> ClasswiseRows(Predictions([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs")).bins(1, "equal_width").gap
     tensor([[ 0.3500],
             [-0.3500]], dtype=torch.float64)
     """
@@ -132,13 +134,13 @@ class ClassRows(Readable):
         else:
             yield from self._kept
 
-    def resampled(self, times: Array) -> ResampledClasses:
+    def resampled(self, times: Array) -> ResampledClasswiseRows:
         """Resamples of these rows; the probabilities are kept in memory for them."""
         if self._kept is None:
             self._kept = list(self.parts())
-        return ResampledClasses(self, times)
+        return ResampledClasswiseRows(self, times)
 
-    def reweighted(self, times: Array) -> ClassRows:
+    def reweighted(self, times: Array) -> ClasswiseRows:
         """The same rows, each as often as `times` says."""
         start, kept = 0, list[tuple[Tensor, Tensor, "Tensor | None"]]()
         for probs, labels, weight in self.parts():
@@ -147,21 +149,21 @@ class ClassRows(Readable):
             repeated = repeated if weight is None else repeated * weight
             kept.append((probs[drawn], labels[drawn], repeated[drawn]))
             start += len(labels)
-        again = ClassRows(self.predictions)
+        again = ClasswiseRows(self.predictions)
         again._kept, again._times = kept, times
         return again
 
-    def mean(self, column: Column) -> Any:
+    def mean(self, column: RowMean) -> Any:
         """The mean over rows, which knows no classes."""
         parts = [
-            (ChunkReader(chunk, self.predictions.kind).columns(column.needs), chunk.weight)
+            (RowStatistics(chunk.scores, chunk.labels, self.predictions.kind).columns(column.needs), chunk.weight)
             for chunk in self.predictions.chunks()
         ]
         joined = {name: np.concatenate([columns[name] for columns, _ in parts]) for name in column.needs}
         weight = None if parts[0][1] is None else np.concatenate([w for _, w in parts if w is not None])
         if self._times is not None:
             weight = self._times if weight is None else weight * self._times
-        return Rows(joined, num_classes=self.num_classes, weight=weight).mean(column)
+        return PredictedRows(joined, num_classes=self.num_classes, weight=weight).mean(column)
 
     def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
         """Bins (K, B): each class has its own."""
@@ -172,7 +174,7 @@ class ClassRows(Readable):
             return sums.bins()
         return stack_bins([bin_ranked(ranked, num_bins=num_bins, edges=edges) for ranked in self._ranked()])
 
-    def each(self, measure: Callable[[Ranked], Any]) -> Any:
+    def each(self, measure: Callable[[Ranking], Any]) -> Any:
         """The measure of each class (K,)."""
         return np.array([measure(ranked) for ranked in self._ranked()])
 
@@ -183,7 +185,7 @@ class ClassRows(Readable):
             return np.sqrt((values**2).mean(-1))
         return values.max(-1) if norm == "max" else values.mean(-1)
 
-    def _ranked(self) -> Iterator[Ranked]:
+    def _ranked(self) -> Iterator[Ranking]:
         """The ranking of one class after the other, some columns at a time."""
         step = max(1, _HELD // self.predictions.num_rows)
         for start in range(0, self.num_classes, step):
@@ -193,23 +195,23 @@ class ClassRows(Readable):
             labels = torch.cat([part for _, part, _ in parts]).numpy()
             weight = None if parts[0][2] is None else torch.cat([w for _, _, w in parts if w is not None]).numpy()
             for offset, column in enumerate(probs):
-                yield Ranked.of_rows(column, labels == start + offset, weight)
+                yield Ranking.of_rows(column, labels == start + offset, weight)
 
 
-class ResampledClasses(Readable):
+class ResampledClasswiseRows(PredictionSet):
     """Resamples (R, N) of classwise predictions, one after the other."""
 
     draws = 2
-    target = ClassRows.target
+    target = ClasswiseRows.target
 
-    def __init__(self, rows: ClassRows, times: Array) -> None:
+    def __init__(self, rows: ClasswiseRows, times: Array) -> None:
         self.rows, self.times = rows, times
         self.num_rows, self.num_classes = rows.num_rows, rows.num_classes
 
-    def _one_by_one(self) -> Iterator[ClassRows]:
+    def _one_by_one(self) -> Iterator[ClasswiseRows]:
         return (self.rows.reweighted(times) for times in self.times)
 
-    def mean(self, column: Column) -> Any:
+    def mean(self, column: RowMean) -> Any:
         """The means (R,)."""
         return np.array([rows.mean(column) for rows in self._one_by_one()])
 
@@ -217,7 +219,7 @@ class ResampledClasses(Readable):
         """Bins (R, K, B)."""
         return stack_bins([rows.bins(num_bins, edges) for rows in self._one_by_one()])
 
-    def each(self, measure: Callable[[Ranked], Any]) -> Any:
+    def each(self, measure: Callable[[Ranking], Any]) -> Any:
         """The measure of each resample and class (R, K)."""
         return np.stack([rows.each(measure) for rows in self._one_by_one()])
 

@@ -1,4 +1,4 @@
-"""From what the caller has to what a measure reads."""
+"""Reading scores and labels into rows that the measures share."""
 
 from __future__ import annotations
 
@@ -8,22 +8,31 @@ from typing import Any, TypedDict
 import numpy as np
 from torch import Tensor
 
-from focalcal.core.checks import ArrayLike, require
-from focalcal.core.ranking import Array
-from focalcal.core.reader import ChunkReader
-from focalcal.metrics.classes import ClassRows
-from focalcal.metrics.rows import COLUMNS, Readable, Rows
-from focalcal.predictions.arrays import Kind, Predictions, Target, checked_weight
+from focalcal.core.binning import Scheme
+from focalcal.core.checks import Array, ArrayLike, require
+from focalcal.core.row_statistics import RowStatistics
+from focalcal.core.score_kinds import Kind
+from focalcal.metrics.classwise_rows import ClasswiseRows
+from focalcal.metrics.predicted_rows import PredictedRows
+from focalcal.metrics.prediction_set import COLUMNS, Measured, PredictionSet, RowMean
+from focalcal.predictions.arrays import Predictions, Target, checked_weight
 
 _WEIGHT = "sample_weight"
+PAIRS = ("confidence", "correct")
 
 
-class Reading(TypedDict, total=False):
+class ReadOptions(TypedDict, total=False):
     """How every measure reads scores; see `read`."""
 
     kind: Kind
     sample_weight: ArrayLike | None
     ignore_index: int | None
+
+
+class TargetedReadOptions(ReadOptions, total=False):
+    """How a measure reads scores, and whose confidence it means; see `read`."""
+
+    target: Target
 
 
 def read(
@@ -35,7 +44,7 @@ def read(
     sample_weight: ArrayLike | None = None,
     ignore_index: int | None = None,
     columns: tuple[str, ...] = COLUMNS,
-) -> Readable:
+) -> PredictionSet:
     """Read scores once, for as many measures as you like: each of them takes the result in place of scores and labels.
 
     where `scores` are (N, K), (N,) for binary scores of the positive class, or (N, K, d1, ...), `labels` are class
@@ -50,12 +59,12 @@ def read(
     """
     predictions = Predictions(scores, labels, kind=kind, sample_weight=sample_weight, ignore_index=ignore_index)
     if target == "classwise":
-        return ClassRows(predictions)
+        return ClasswiseRows(predictions)
     number, described = target_class(target, predictions.num_classes)
     joined: dict[str, Array] = {}
     filled = 0
     for chunk in predictions.chunks():
-        found = ChunkReader(chunk, kind, number).columns(columns)
+        found = RowStatistics(chunk.scores, chunk.labels, kind, number).columns(columns)
         found |= {} if chunk.weight is None else {_WEIGHT: chunk.weight}
         rows = slice(filled, filled + len(chunk.labels))
         for name, column in found.items():
@@ -66,7 +75,7 @@ def read(
         filled = rows.stop
     joined = {name: column[:filled] for name, column in joined.items()}
     weight = joined.pop(_WEIGHT, None)
-    return Rows(joined, num_classes=predictions.num_classes, weight=weight, target=described)
+    return PredictedRows(joined, num_classes=predictions.num_classes, weight=weight, target=described)
 
 
 def target_class(target: Target, num_classes: int) -> tuple[int | None, str]:
@@ -83,7 +92,7 @@ def target_class(target: Target, num_classes: int) -> tuple[int | None, str]:
     return int(target), f"class {target} against the rest"
 
 
-def from_pairs(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Rows:
+def from_pairs(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> PredictedRows:
     """Rows of given confidences and correctness, for those who have no scores any more.
 
     >>> from focalcal import metrics
@@ -99,14 +108,14 @@ def from_pairs(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: Arra
     require(inside, "confidence", "must lie in [0, 1]", f"{given.min():.6g}..{given.max():.6g}")
     require(bool(((right == 0) | (right == 1)).all()), "correct", "must be 0 or 1", "other values")
     weight = None if sample_weight is None else checked_weight(sample_weight, given.shape)
-    return Rows(
+    return PredictedRows(
         {"confidence": given, "correct": right.astype(bool)}, num_classes=2, weight=weight, target="given pairs"
     )
 
 
 def predicted_rows_of(
-    scores: ArrayLike | Readable, labels: ArrayLike | None, needs: tuple[str, ...], reading: Mapping[str, Any]
-) -> Readable:
+    scores: ArrayLike | PredictionSet, labels: ArrayLike | None, needs: tuple[str, ...], reading: Mapping[str, Any]
+) -> PredictionSet:
     """The same as `rows_of`, for measures that make sense for the predicted class only."""
     rows = rows_of(scores, labels, needs, reading)
     predicted = rows.target in ("top label", "given pairs")
@@ -116,12 +125,44 @@ def predicted_rows_of(
 
 
 def rows_of(
-    scores: ArrayLike | Readable, labels: ArrayLike | None, needs: tuple[str, ...], reading: Mapping[str, Any]
-) -> Readable:
+    scores: ArrayLike | PredictionSet, labels: ArrayLike | None, needs: tuple[str, ...], reading: Mapping[str, Any]
+) -> PredictionSet:
     """What a measure reads: rows as they are, or scores and labels, read for the columns that it needs."""
-    if isinstance(scores, Readable):
+    if isinstance(scores, PredictionSet):
         taken = labels is None and not reading
         require(taken, "scores", "that were read already take no labels, kind, target or weights", sorted(reading))
         return scores
     require(labels is not None, "labels", "must be given beside scores", None)
     return read(scores, labels, columns=needs, **reading)  # type: ignore[arg-type]
+
+
+def mean_of(
+    scores: ArrayLike | PredictionSet,
+    labels: ArrayLike | None,
+    reading: Mapping[str, Any],
+    mean: RowMean,
+    definition: str,
+    *,
+    predicted: bool = True,
+) -> Measured:
+    """A measure that is a mean over rows.
+
+    Correctness means something for the predicted class only. Scores of the whole probability vector are the same
+    whatever class was read: they are not `predicted`.
+    """
+    rows = (predicted_rows_of if predicted else rows_of)(scores, labels, mean.needs, reading)
+    measured: Measured = rows.report(rows.mean(mean), definition)
+    return measured
+
+
+def describe_bins(edges: Scheme | Tensor, num_bins: int) -> str:
+    """How a definition names the bins.
+
+    >>> describe_bins("equal_mass", 15), describe_bins("equal_width_sweep", 15)
+    ('15 equal-mass bins', 'equal-width bins by monotone sweep')
+    """
+    if isinstance(edges, Tensor):
+        return f"{len(edges) - 1} given bins"
+    if edges.endswith("_sweep"):
+        return f"{edges.removesuffix('_sweep').replace('_', '-')} bins by monotone sweep"
+    return f"{num_bins} {edges.replace('_', '-')} bins"

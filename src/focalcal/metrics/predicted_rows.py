@@ -1,19 +1,9 @@
-"""What every measure reads: a set of predictions, through three doors.
-
-- `mean(column)`: the weighted mean of something that each row has (scores: NLL, Brier, accuracy, ...);
-- `bins(num_bins, edges)`: the `Bins` of the one engine (the ECE family);
-- `each(measure)`: something of the predictions in order of confidence (KS, AUROC, AURC, smooth ECE, MMCE).
-
-A measure that goes through the doors works unchanged on rows in memory (`Rows`), on a thousand bootstrap resamples of
-them at once (`Resampled`), on one class after the other (`ClassRows`) and on summaries that merge (`Summary`).
-"""
+"""Predictions in memory, row by row, and bootstrap resamples of them, measured many at a time."""
 
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,100 +11,16 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, Scheme, bin_of, bin_predictions, bin_ranked
-from focalcal.core.ranking import Array, Ranked, dense_rank, whole_numbers
+from focalcal.core.checks import Array, require
+from focalcal.core.ranking import Ranking, dense_rank, whole_numbers
 from focalcal.errors import InputError
-
-# How results name the target "classwise".
-CLASSWISE = "mean over classes"
-COLUMNS = ("confidence", "correct", "nll", "brier", "entropy", "rank")
+from focalcal.metrics.prediction_set import PredictionSet, RowMean, ratio, stack_bins
 
 
-class Measured(float):
-    """A measured number that knows what it is: a float with a `definition`.
-
-    >>> value = Measured(0.05, "ECE, top label, 15 equal-width bins, l1")
-    >>> value, value.definition
-    (0.05, 'ECE, top label, 15 equal-width bins, l1')
-    """
-
-    definition: str
-
-    def __new__(cls, value: float, definition: str) -> Measured:  # noqa: D102
-        measured = super().__new__(cls, value)
-        measured.definition = definition
-        return measured
-
-    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]
-        return float(self), self.definition
-
-
-@dataclass(frozen=True)
-class Column:
-    """A mean over rows: the sum of `numerator` over the sum of `denominator` (over the number of rows, if None).
-
-    Both are functions of the columns that `needs` names.
-    """
-
-    name: str
-    needs: tuple[str, ...]
-    numerator: Callable[[Mapping[str, Array]], Array]
-    denominator: Callable[[Mapping[str, Array]], Array] | None = None
-
-    def sums(self, columns: Mapping[str, Array], weight: Array | None = None) -> tuple[float, float]:
-        """The sums of numerator and denominator over all rows."""
-        above = _total(self.numerator(columns), weight)
-        if self.denominator is not None:
-            return above, _total(self.denominator(columns), weight)
-        return above, float(len(columns[self.needs[0]]) if weight is None else weight.sum())
-
-    def terms(self, columns: Mapping[str, Array]) -> tuple[Array, Array]:
-        """Numerator and denominator of every row, in float64."""
-        above = np.asarray(self.numerator(columns), dtype=np.float64)
-        below = (
-            np.ones_like(above) if self.denominator is None else np.asarray(self.denominator(columns), dtype=np.float64)
-        )
-        return above, below
-
-
-class Readable(ABC):
-    """Predictions that measures can read; see the module's text."""
-
-    num_rows: int
-    num_classes: int
-    target: str = "top label"
-    # How often the rows were drawn: once from the truth, and once more when they are a resample of such rows. An
-    # estimate that takes its own sampling bias off has to know.
-    draws: int = 1
-
-    @abstractmethod
-    def mean(self, column: Column) -> Any:
-        """The mean of a column."""
-
-    @abstractmethod
-    def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
-        """The bins of confidence."""
-
-    @abstractmethod
-    def each(self, measure: Callable[[Ranked], Any]) -> Any:
-        """A measure of the ranked predictions."""
-
-    def by_entropy(self) -> Readable:
-        """The same predictions ranked by falling entropy, where rows know theirs."""
-        raise InputError("by: these predictions were not kept with their entropies; rank them by confidence.")
-
-    def combine(self, values: Any, norm: str = "l1") -> Any:
-        """One value from what `bins` or `each` led to; over classes the mean, in the given norm."""
-        return values
-
-    def report(self, value: Any, definition: str) -> Any:
-        """The value with its definition; resamples give a plain array."""
-        return Measured(float(value), definition)
-
-
-class Rows(Readable):
+class PredictedRows(PredictionSet):
     """Rows in memory: a few columns (N,), with or without weights.
 
-    >>> rows = Rows({"confidence": np.array([0.9, 0.6]), "correct": np.array([True, False])}, num_classes=2)
+    >>> rows = PredictedRows({"confidence": np.array([0.9, 0.6]), "correct": np.array([True, False])}, num_classes=2)
     >>> rows.bins(1, "equal_width").gap
     tensor([0.2500], dtype=torch.float64)
     """
@@ -124,7 +30,7 @@ class Rows(Readable):
     ) -> None:
         self.columns, self.weight, self.num_classes, self.target = columns, weight, num_classes, target
         self.num_rows = len(next(iter(columns.values())))
-        self._ranked: Ranked | None = None
+        self._ranked: Ranking | None = None
         self._fixed: dict[int, tuple[Tensor, list[Any], Tensor]] = {}
 
     def column(self, name: str) -> Array:
@@ -136,14 +42,14 @@ class Rows(Readable):
             )
         return self.columns[name]
 
-    def terms(self, column: Column) -> tuple[Array, Array]:
+    def terms(self, column: RowMean) -> tuple[Array, Array]:
         """Numerator and denominator of each row, weighted."""
         above, below = column.terms({name: self.column(name) for name in column.needs})
         return (above, below) if self.weight is None else (above * self.weight, below * self.weight)
 
-    def mean(self, column: Column) -> Any:
+    def mean(self, column: RowMean) -> Any:
         """The weighted mean; NaN if no row counts."""
-        return _ratio(*column.sums({name: self.column(name) for name in column.needs}, self.weight))
+        return ratio(*column.sums({name: self.column(name) for name in column.needs}, self.weight))
 
     def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
         """The bins of confidence; sorted rows are used again."""
@@ -153,29 +59,29 @@ class Rows(Readable):
         return bin_ranked(self.ranked, num_bins=num_bins, edges=edges)
 
     @property
-    def ranked(self) -> Ranked:
+    def ranked(self) -> Ranking:
         """The rows in order of confidence."""
         if self._ranked is None:
-            self._ranked = Ranked.of_rows(self.column("confidence"), self.column("correct"), self.weight)
+            self._ranked = Ranking.of_rows(self.column("confidence"), self.column("correct"), self.weight)
         return self._ranked
 
-    def each(self, measure: Callable[[Ranked], Any]) -> Any:
+    def each(self, measure: Callable[[Ranking], Any]) -> Any:
         """The measure of these rows."""
         return measure(self.ranked)
 
-    def by_entropy(self) -> Rows:
+    def by_entropy(self) -> PredictedRows:
         """The rows ranked by falling entropy instead of rising confidence."""
         # Equal rows may differ in the last bits of a logarithm, by their place in a batch: they are tied all the same.
         entropy = ((self.column("entropy").view(np.int64) + 128) & ~255).view(np.float64)
         columns = {"confidence": dense_rank(-entropy), "correct": self.column("correct")}
-        return Rows(columns, num_classes=self.num_classes, weight=self.weight)
+        return PredictedRows(columns, num_classes=self.num_classes, weight=self.weight)
 
-    def in_order(self) -> Rows:
+    def in_order(self) -> PredictedRows:
         """The same rows in order of confidence, in which resampling them is faster."""
         order = np.argsort(self.column("confidence"), kind="stable")
         columns = {name: column[order] for name, column in self.columns.items()}
         weight = None if self.weight is None else self.weight[order]
-        return Rows(columns, num_classes=self.num_classes, weight=weight, target=self.target)
+        return PredictedRows(columns, num_classes=self.num_classes, weight=weight, target=self.target)
 
     def fixed_bins(self, num_bins: int) -> tuple[Tensor, list[Any], Tensor]:
         """For bins of equal width: what each row adds to their sums (N, 4), the rows of each bin, and the edges."""
@@ -183,34 +89,34 @@ class Rows(Readable):
             self._fixed[num_bins] = _fixed_bins(self, num_bins)
         return self._fixed[num_bins]
 
-    def resampled(self, times: Array) -> Resampled:
+    def resampled(self, times: Array) -> ResampledRows:
         """Resamples of these rows: `times` (R, N) says how often each contains each row."""
-        return Resampled(self, times)
+        return ResampledRows(self, times)
 
 
-class Resampled(Readable):
+class ResampledRows(PredictionSet):
     """Many resamples of the same rows at once: `times` (R, N) says how often each contains each row.
 
     Means and bins of fixed edges come from one matrix product for all resamples; what needs an order comes from the
     order of the original rows, which a resample inherits. So nothing is sorted and no softmax is taken again.
 
-    >>> rows = Rows({"confidence": np.array([0.9, 0.6]), "correct": np.array([True, False])}, num_classes=2)
-    >>> Resampled(rows, np.array([[2, 0], [0, 2]])).bins(1, "equal_width").gap
+    >>> rows = PredictedRows({"confidence": np.array([0.9, 0.6]), "correct": np.array([True, False])}, num_classes=2)
+    >>> ResampledRows(rows, np.array([[2, 0], [0, 2]])).bins(1, "equal_width").gap
     tensor([[-0.1000],
             [ 0.6000]], dtype=torch.float64)
     """
 
     draws = 2
 
-    def __init__(self, rows: Rows, times: Array) -> None:
+    def __init__(self, rows: PredictedRows, times: Array) -> None:
         self.rows, self.times = rows, times.astype(np.float64, copy=False)
         self.num_rows, self.num_classes, self.target = rows.num_rows, rows.num_classes, rows.target
 
-    def mean(self, column: Column) -> Any:
+    def mean(self, column: RowMean) -> Any:
         """The means (R,)."""
         above, below = self.rows.terms(column)
         with np.errstate(invalid="ignore"):  # an infinite NLL of a row that was not drawn
-            return _ratio(self.times @ above, self.times @ below)
+            return ratio(self.times @ above, self.times @ below)
 
     def bins(self, num_bins: int, edges: Scheme | Tensor) -> Bins:
         """Bins whose leading dimension runs over the resamples."""
@@ -233,19 +139,19 @@ class Resampled(Readable):
         inside = torch.from_numpy(np.diff(below, axis=2))
         return Bins.of_sums(self.rows.bins(num_bins, "equal_mass").edges, *inside)
 
-    def each(self, measure: Callable[[Ranked], Any]) -> Any:
+    def each(self, measure: Callable[[Ranking], Any]) -> Any:
         """The measure of every resample (R,)."""
         return np.array([measure(ranked) for ranked in self._one_by_one()])
 
-    def by_entropy(self) -> Resampled:
+    def by_entropy(self) -> ResampledRows:
         """The same resamples, ranked by falling entropy."""
-        return Resampled(self.rows.by_entropy(), self.times)
+        return ResampledRows(self.rows.by_entropy(), self.times)
 
     def report(self, value: Any, definition: str) -> Any:
         """The values (R,) as they are."""
         return np.asarray(value)
 
-    def _one_by_one(self) -> Iterator[Ranked]:
+    def _one_by_one(self) -> Iterator[Ranking]:
         order = _Order(self.rows)
         return (order.ranked(times).drawn() for times in self.times)
 
@@ -253,7 +159,7 @@ class Resampled(Readable):
 class _Order:
     """Rows sorted once, for all their resamples."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: PredictedRows) -> None:
         confidence, correct = rows.column("confidence"), rows.column("correct").astype(np.float64)
         self.order: Array | None = None  # None where the rows are in order already
         if (confidence[1:] < confidence[:-1]).any():
@@ -271,15 +177,21 @@ class _Order:
     def _grouped(self, column: Array) -> Array:
         return column if self.starts is None else np.add.reduceat(column, self.starts)
 
-    def ranked(self, times: Array) -> Ranked:
+    def ranked(self, times: Array) -> Ranking:
         """The ranking of one resample, with groups of no mass for the rows that it does not contain."""
         times = self._sorted(times)
         weighted = times if self.weight is None else times * self.weight
         mass, right = self._grouped(weighted), self._grouped(weighted * self.correct)
-        return Ranked(self.value, mass if self.whole else self._grouped(times), mass, right)
+        return Ranking(self.value, mass if self.whole else self._grouped(times), mass, right)
 
 
-def _fixed_bins(rows: Rows, num_bins: int) -> tuple[Tensor, list[Any], Tensor]:
+def require_resampling(num_resamples: int, level: float) -> None:
+    """Refuse too few resamples and levels that are no probabilities."""
+    require(num_resamples >= 100, "num_resamples", "must be at least 100", num_resamples, "1,000 is usual.")
+    require(0 < level < 1, "level", "must lie between 0 and 1", level)
+
+
+def _fixed_bins(rows: PredictedRows, num_bins: int) -> tuple[Tensor, list[Any], Tensor]:
     confidence = rows.column("confidence")
     cut = rows.bins(num_bins, "equal_width").edges
     weight = np.ones(rows.num_rows) if rows.weight is None else rows.weight
@@ -291,28 +203,3 @@ def _fixed_bins(rows: Rows, num_bins: int) -> tuple[Tensor, list[Any], Tensor]:
         return adds, [slice(*pair) for pair in itertools.pairwise(ends)], cut
     order = np.argsort(place, kind="stable")
     return adds, np.split(order, np.searchsorted(place[order], np.arange(1, num_bins))), cut
-
-
-def stack_bins(bins: list[Bins]) -> Bins:
-    """Bins with one more leading dimension; a sweep's number of bins varies, so shorter ones get empty bins."""
-    most = max(len(one.edges) - 1 for one in bins)
-
-    def padded(name: str, one: Bins) -> Tensor:
-        column: Tensor = getattr(one, name)
-        return torch.nn.functional.pad(column, (0, most - column.shape[-1]))
-
-    fields = ("count", "confidence", "accuracy", "mass")
-    stacked = {name: torch.stack([padded(name, one) for one in bins]) for name in fields}
-    widest = next(one for one in bins if len(one.edges) - 1 == most)
-    return Bins(edges=widest.edges, **stacked)
-
-
-def _total(values: Array, weight: Array | None) -> float:
-    if weight is not None:
-        return float(values @ weight)
-    return float(np.count_nonzero(values) if values.dtype == np.bool_ else values.sum(dtype=np.float64))
-
-
-def _ratio(above: Any, below: Any) -> Any:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.divide(above, below)

@@ -1,4 +1,4 @@
-"""The reliability diagram of some bins."""
+"""Drawing a reliability diagram."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from focalcal import drawing
-from focalcal.core.binning import Bins
-from focalcal.core.ranking import Array
-from focalcal.metrics.uncertainty import accuracy_bands
+
+# An array (B,), one number for each bin that holds a row.
+Array = np.ndarray[Any, Any]
 
 # The share of the given axes that the histogram under the diagram takes, and the gap between both.
 _UNDER, _BETWEEN = 0.2, 0.04
@@ -36,40 +35,6 @@ class Bars:
     chance_high: Array | None = None
 
 
-def bars_of(bins: Bins, *, level: float = 0.95, chance: tuple[Tensor, Tensor] | None = None) -> Bars:
-    """The bars of bins, with bands of the given level; `chance` are the ends of the band by chance of each bin.
-
-    >>> import torch
-    >>> from focalcal.core.binning import bin_predictions
-    >>> bars_of(bin_predictions(torch.tensor([0.9, 0.8]), torch.tensor([1, 0]), num_bins=2)).accuracy
-    array([0.5])
-    """
-    columns = (bins.edges[:-1], bins.edges[1:], bins.weight, bins.confidence, bins.accuracy)
-    held = bins.count > 0
-    bands = (*accuracy_bands(bins, level), *(chance or ()))
-    return Bars(*(column[held].numpy() for column in (*columns, *bands)))
-
-
-def chance_band(bins: Bins, level: float = 0.95) -> tuple[Tensor, Tensor] | None:
-    """Where the accuracies of a perfectly calibrated model lie, if all rows of a bin are equally sure.
-
-    `consistency_bars` knows the confidence of each row; this is for bins whose rows are gone. None for weighted rows.
-
-    >>> import torch
-    >>> from focalcal.core.binning import bin_predictions
-    >>> bins = bin_predictions(torch.full((100,), 0.9), torch.ones(100), num_bins=1)
-    >>> [round(float(end), 3) for end in chance_band(bins)]
-    [0.84, 0.95]
-    """
-    if not bins.mass.equal(bins.count):
-        return None
-    from scipy.stats import binom
-
-    count, confidence = bins.count.clamp_min(1), bins.confidence.clamp(0, 1)
-    low, high = (binom.ppf(tail, count, confidence) for tail in ((1 - level) / 2, (1 + level) / 2))
-    return count.new_tensor(low) / count, count.new_tensor(high) / count
-
-
 def draw_reliability(
     bars: Bars, *, histogram: Bars | None = None, level: float = 0.95, title: str = "", ax: Any = None
 ) -> Any:
@@ -77,10 +42,9 @@ def draw_reliability(
 
     The shares of `histogram`, where given, are shown under the diagram, in room taken from `ax`.
 
-    >>> import torch
-    >>> from focalcal.core.binning import bin_predictions
-    >>> bins = bin_predictions(torch.tensor([0.9, 0.8]), torch.tensor([1, 0]))
-    >>> draw_reliability(bars_of(bins), title="two rows").get_title()
+    >>> lower, upper, share, confidence, accuracy, low, high = np.array([[0.8], [1], [1], [0.9], [0.7], [0.5], [0.8]])
+    >>> bars = Bars(lower, upper, share, confidence, accuracy, low, high)
+    >>> draw_reliability(bars, title="two rows").get_title()
     'two rows'
     """
     ours, ax = ax is None, drawing.axes_or_new(ax, height=3.6 if histogram is None else 4.2)

@@ -1,8 +1,7 @@
-r"""How certain a measured number is: intervals, paired comparisons, bands per bin, and what chance alone would show."""
+r"""How certain a measured number is: bootstrap intervals and paired comparisons."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,67 +10,40 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from focalcal.core.binning import Bins, Scheme, bin_norm
-from focalcal.core.checks import ArrayLike, require
-from focalcal.core.ranking import Array, Ranked
-from focalcal.metrics import calibration, ranked
-from focalcal.metrics import scores as score_measures
-from focalcal.metrics.classes import ClassRows
-from focalcal.metrics.read import read
-from focalcal.metrics.rows import CLASSWISE, Readable, Rows
-from focalcal.predictions.arrays import Kind, Target
+from focalcal.core.checks import Array, ArrayLike, require
+from focalcal.core.score_kinds import Kind
+from focalcal.metrics.classwise_rows import ClasswiseRows
+from focalcal.metrics.predicted_rows import PredictedRows, require_resampling
+from focalcal.metrics.prediction_set import PredictionSet
+from focalcal.metrics.read_scores import read
+from focalcal.metrics.table import MEASURES, MeasureFunction, measure_for
+from focalcal.predictions.arrays import Target
 
 Method = Literal["auto", "bca", "percentile", "basic"]
-Metric = Callable[..., Any]
 
-MEASURES: dict[str, Metric] = {
-    measure.__name__: measure
-    for measure in (
-        score_measures.nll,
-        score_measures.brier,
-        score_measures.accuracy,
-        score_measures.error,
-        score_measures.mean_confidence,
-        score_measures.top_k_accuracy,
-        calibration.ece,
-        calibration.ada_ece,
-        calibration.mce,
-        calibration.classwise_ece,
-        calibration.ece_debiased,
-        calibration.ece_sweep,
-        ranked.smooth_ece,
-        ranked.ks_error,
-        ranked.mmce,
-        ranked.aurc,
-        ranked.auroc_correctness,
-    )
-}
-# Errors that noise can only raise: resamples, which have noise twice, lie above them. Where nearly all of them do, BCa
-# takes both ends from one tail and hardly ever covers the truth; the basic interval takes the difference off.
-_RAISED_BY_NOISE = frozenset(
-    {
-        calibration.ece,
-        calibration.ada_ece,
-        calibration.mce,
-        calibration.classwise_ece,
-        calibration.ece_sweep,
-        ranked.smooth_ece,
-        ranked.ks_error,
-        ranked.mmce,
-    }
-)
 # Draws that are held at once, in numbers: the counts of a block of resamples stay in the cache.
 _HELD = 1 << 19
 # Rows are left out in so many groups to find the skewness of a measure: leaving out one by one would cost N calls.
 _JACKKNIFE_GROUPS = 200
-# Rows of a bin that are drawn together in `consistency_bars`, as they are almost equally confident.
-_CELLS_PER_BIN = 64
 
 
 @dataclass(frozen=True)
-class Interval:
+class Estimate:
+    """A measured number, None where it is undefined, with the ends of its interval, if it has one.
+
+    >>> Estimate(0.05, 0.04, 0.06, "ECE, top label, 15 equal-width bins, l1").low
+    0.04
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    definition: str = ""
+
+
+@dataclass(frozen=True)
+class Interval(Estimate):
     """A measured `value` with the interval from `low` to `high` that covers the truth with probability `level`.
 
     >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]).repeat(50, 1)
@@ -83,15 +55,15 @@ class Interval:
     value: float
     low: float
     high: float
-    level: float
-    method: str
-    num_resamples: int
-    definition: str
+    definition: str = ""
+    level: float = 0.95
+    method: str = ""
+    num_resamples: int = 0
 
 
 def bootstrap(
-    metric: str | Metric,
-    scores: ArrayLike | Readable,
+    metric: str | MeasureFunction,
+    scores: ArrayLike | PredictionSet,
     labels: ArrayLike | None = None,
     *,
     num_resamples: int = 1000,
@@ -129,8 +101,8 @@ def bootstrap(
 
 
 def bootstrap_each(
-    metrics: Mapping[str, Metric] | Sequence[str],
-    scores: ArrayLike | Readable,
+    metrics: Mapping[str, MeasureFunction] | Sequence[str],
+    scores: ArrayLike | PredictionSet,
     labels: ArrayLike | None = None,
     *,
     num_resamples: int = 1000,
@@ -161,8 +133,8 @@ def bootstrap_each(
 
 
 def _intervals(
-    measures: Mapping[str, Metric],
-    rows: Rows | ClassRows,
+    measures: Mapping[str, MeasureFunction],
+    rows: PredictedRows | ClasswiseRows,
     num_resamples: int,
     level: float,
     method: Method,
@@ -170,7 +142,7 @@ def _intervals(
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Interval]:
     _require_options(num_resamples, level, method)
-    rows = rows.in_order() if isinstance(rows, Rows) else rows
+    rows = rows.in_order() if isinstance(rows, PredictedRows) else rows
     measured = {name: _value(measure(rows), name) for name, measure in measures.items()}
     drawn = replicates(measures, rows, num_resamples=num_resamples, seed=seed, progress=progress)
     methods = {name: usual_method(measure) if method == "auto" else method for name, measure in measures.items()}
@@ -181,13 +153,13 @@ def _intervals(
         low, high = _ends(value, drawn[name], left_out.get(name), level, taken)
         if taken == "basic" and (drawn[name] >= 0).all():  # mirrored, an error may seem negative
             low, high = max(low, 0.0), max(high, 0.0)
-        found[name] = Interval(value, low, high, level, taken, num_resamples, definition)
+        found[name] = Interval(value, low, high, definition, level, taken, num_resamples)
     return found
 
 
 def replicates(
-    measures: Mapping[str, Metric],
-    rows: Rows | ClassRows,
+    measures: Mapping[str, MeasureFunction],
+    rows: PredictedRows | ClasswiseRows,
     *,
     num_resamples: int,
     seed: int,
@@ -232,11 +204,11 @@ class Comparison:
 
 
 def compare(
-    a: ArrayLike | Readable,
-    b: ArrayLike | Readable,
+    a: ArrayLike | PredictionSet,
+    b: ArrayLike | PredictionSet,
     labels: ArrayLike | None = None,
     *,
-    metric: str | Metric = "nll",
+    metric: str | MeasureFunction = "nll",
     num_resamples: int = 1000,
     level: float = 0.95,
     method: Method = "auto",
@@ -285,8 +257,7 @@ def compare(
 
 
 def _require_options(num_resamples: int, level: float, method: str) -> None:
-    require(num_resamples >= 100, "num_resamples", "must be at least 100", num_resamples, "1,000 is usual.")
-    require(0 < level < 1, "level", "must lie between 0 and 1", level)
+    require_resampling(num_resamples, level)
     known = get_args(Method)
     require(method in known, "method", f"must be one of {', '.join(known)}", repr(method))
 
@@ -300,43 +271,46 @@ def usual_resamples(num_rows: int) -> int:
     return min(1000, max(200, 20_000_000 // num_rows))
 
 
-def usual_method(measure: Metric) -> Method:
+def usual_method(measure: MeasureFunction) -> Method:
     """The method that `"auto"` stands for.
 
-    >>> usual_method(calibration.ece), usual_method(score_measures.nll)
+    Resamples of an error that noise can only raise have noise twice and lie above it. Where nearly all of them do, BCa
+    takes both ends from one tail and hardly ever covers the truth; the basic interval takes the difference off.
+
+    >>> usual_method(MEASURES["ece"]), usual_method(MEASURES["nll"])
     ('basic', 'bca')
     """
-    plain = getattr(measure, "func", measure)  # options make a measure a partial one
-    return "basic" if plain in _RAISED_BY_NOISE else "bca"
+    known = measure_for(measure)
+    return "basic" if known is not None and known.raised_by_noise else "bca"
 
 
-def _resolve(metric: str | Metric) -> tuple[Metric, str]:
+def _resolve(metric: str | MeasureFunction) -> tuple[MeasureFunction, str]:
     if isinstance(metric, str):
-        require(
-            metric in MEASURES, "metric", f"must be a function of rows or one of {', '.join(MEASURES)}", repr(metric)
-        )
+        rule = f"must be a function of rows or one of {', '.join(MEASURES)}"
+        require(metric in MEASURES, "metric", rule, repr(metric))
         return MEASURES[metric], metric
     require(callable(metric), "metric", "must be a measure, its name or a function of rows", type(metric).__name__)
     return metric, getattr(metric, "__name__", "metric")
 
 
 def _rows_for(
-    measure: Metric | None,
-    scores: ArrayLike | Readable,
+    measure: MeasureFunction | None,
+    scores: ArrayLike | PredictionSet,
     labels: ArrayLike | None,
     kind: Kind,
     target: Target | None,
     sample_weight: ArrayLike | None,
     ignore_index: int | None,
-) -> Rows | ClassRows:
+) -> PredictedRows | ClasswiseRows:
     """The rows of all columns, for classwise measures those of all classes."""
-    if isinstance(scores, (Rows, ClassRows)):
+    if isinstance(scores, (PredictedRows, ClasswiseRows)):
         return scores
     require(labels is not None, "labels", "must be given beside scores", None)
     if target is None:  # class 0 is a target, too
-        target = "classwise" if measure is calibration.classwise_ece else "top_label"
+        known = None if measure is None else measure_for(measure)
+        target = "classwise" if known is not None and known.reads == ("classes",) else "top_label"
     rows = read(scores, labels, kind=kind, target=target, sample_weight=sample_weight, ignore_index=ignore_index)  # type: ignore[arg-type]
-    assert isinstance(rows, (Rows, ClassRows))
+    assert isinstance(rows, (PredictedRows, ClasswiseRows))
     return rows
 
 
@@ -345,7 +319,7 @@ def _value(measured: Any, name: str) -> tuple[float, str]:
     return float(measured), getattr(measured, "definition", name)
 
 
-def _resamples(rows: Rows | ClassRows, num_resamples: int, seed: int) -> Iterator[Readable]:
+def _resamples(rows: PredictedRows | ClasswiseRows, num_resamples: int, seed: int) -> Iterator[PredictionSet]:
     """Resamples of the rows with replacement, some at a time; the same seed draws the same rows."""
     n, generator = rows.num_rows, np.random.default_rng(seed)
     require(n < 2**31, "scores", "must have fewer than two billion rows to be resampled", n)
@@ -357,7 +331,9 @@ def _resamples(rows: Rows | ClassRows, num_resamples: int, seed: int) -> Iterato
         yield rows.resampled(times)
 
 
-def _jackknife(measures: Mapping[str, Metric], rows: Rows | ClassRows, seed: int) -> dict[str, Array]:
+def _jackknife(
+    measures: Mapping[str, MeasureFunction], rows: PredictedRows | ClasswiseRows, seed: int
+) -> dict[str, Array]:
     """The measures without each of many groups of rows."""
     if not measures:
         return {}
@@ -404,108 +380,3 @@ def _bca_tails(value: float, replicates: Array, left_out: Array, tails: Array) -
 def _normal_quantile(level: Any) -> Array:
     """By torch: importing scipy would take longer than the whole bootstrap."""
     return np.asarray(torch.special.ndtri(torch.as_tensor(level, dtype=torch.float64)))
-
-
-def accuracy_bands(bins: Bins, level: float = 0.95) -> tuple[Tensor, Tensor]:
-    """The Clopper-Pearson interval of each bin's accuracy: it covers the truth at least as often as `level` says.
-
-    Empty bins have the interval from 0 to 1. Source: [clopper1934].
-
-    >>> from focalcal.core.binning import bin_predictions
-    >>> bins = bin_predictions(torch.tensor([0.9] * 10), torch.tensor([1] * 9 + [0]), num_bins=1)
-    >>> [round(float(end), 3) for end in accuracy_bands(bins)]
-    [0.555, 0.997]
-    """
-    require(0 < level < 1, "level", "must lie between 0 and 1", level)
-    from scipy.special import betaincinv
-
-    count, hits = bins.count.numpy(), (bins.accuracy * bins.count).numpy()
-    tail, misses = (1 - level) / 2, count - hits
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-9), misses + 1, tail), 0.0)
-    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1e-9), 1 - tail), 1.0)
-    return torch.from_numpy(low), torch.from_numpy(high)
-
-
-@dataclass(frozen=True)
-class ConsistencyBars:
-    """What a perfectly calibrated model with these confidences would show on this many rows.
-
-    Per bin: accuracies between `low` and `high` are no evidence against calibration. Over all: such a model shows an
-    ECE of `expected_ece` on average and between `ece_low` and `ece_high` mostly; `ece` is the one that was measured.
-
-    >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]).repeat(50, 1)
-    >>> bars = consistency_bars(logits, torch.tensor([0, 1, 1]).repeat(50))
-    >>> bars.ece_low < bars.expected_ece < bars.ece_high < bars.ece
-    True
-    """
-
-    bins: Bins
-    low: Tensor
-    high: Tensor
-    ece: float
-    expected_ece: float
-    ece_low: float
-    ece_high: float
-    level: float
-
-
-def consistency_bars(
-    scores: ArrayLike | Readable,
-    labels: ArrayLike | None = None,
-    *,
-    num_bins: int = 15,
-    edges: Scheme = "equal_width",
-    level: float = 0.95,
-    num_resamples: int = 1000,
-    seed: int = 0,
-    kind: Kind = "logits",
-    target: Target = "top_label",
-    ignore_index: int | None = None,
-) -> ConsistencyBars:
-    """How much of the ECE is chance: labels are redrawn from the confidences themselves, which are right by design.
-
-    ECE is never 0 on a sample, because accuracies scatter; it means something above `ece_high` only.
-
-    Source: [brocker2007] for the bars.
-
-    >>> rows = [[0.8, 0.2]] * 100
-    >>> bars = consistency_bars(rows, [0] * 80 + [1] * 20, kind="probs")
-    >>> bars.ece < bars.ece_high, round(bars.expected_ece, 2)
-    (True, 0.03)
-    """
-    _require_options(num_resamples, level, "percentile")
-    rows = scores
-    if not isinstance(rows, Readable):
-        require(labels is not None, "labels", "must be given beside scores", None)
-        reading = {"kind": kind, "target": target, "ignore_index": ignore_index, "columns": calibration.PAIRS}
-        rows = read(scores, labels, **reading)  # type: ignore[arg-type]
-    require(rows.target != CLASSWISE, "target", "must be one class or the top label here", rows.target)
-    bins = rows.bins(num_bins, edges)
-    redrawn = rows.each(lambda ordered: _redraw(ordered, bins, num_resamples, seed))
-    accuracy = torch.from_numpy(redrawn)
-    errors = (bins.weight * (bins.confidence - accuracy).abs()).sum(-1)
-    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    low, high = torch.quantile(accuracy, tails, dim=0)
-    ece_low, ece_high = torch.quantile(errors, tails).tolist()
-    ece = float(bin_norm(bins, "l1"))
-    return ConsistencyBars(bins, low, high, ece, float(errors.mean()), ece_low, ece_high, level)
-
-
-def _redraw(ordered: Ranked, bins: Bins, num_resamples: int, seed: int) -> Array:
-    """Accuracies (R, B) of the bins if every row were right with the probability that it claims.
-
-    Neighbours in the order are drawn together, as many times a coin of their mean confidence: 64 cells in each bin.
-    """
-    generator = np.random.default_rng(seed)
-    accuracy = np.zeros((num_resamples, len(bins.count)))
-    ends = np.concatenate([[0], np.cumsum(bins.count.numpy())]).round().astype(np.int64)
-    rank = np.concatenate([[0], np.cumsum(ordered.count, dtype=np.int64)])
-    for b, (start, end) in enumerate(itertools.pairwise(ends)):
-        if start == end:
-            continue
-        cuts = np.unique(np.linspace(start, end, min(end - start, _CELLS_PER_BIN) + 1).round().astype(np.int64))
-        total = np.interp(cuts, rank, np.concatenate([[0.0], np.cumsum(ordered.value * ordered.count.astype(float))]))
-        size = np.diff(cuts)
-        mean = np.clip(np.diff(total) / size, 0, 1)
-        accuracy[:, b] = generator.binomial(size, mean, size=(num_resamples, len(size))).sum(1) / (end - start)
-    return accuracy

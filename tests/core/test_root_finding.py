@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch.testing import assert_close
 
-from focalcal.core.solve import solve_increasing
+from focalcal.core.root_finding import solve_increasing
 
 
 def test_many_roots_are_found_at_once_from_bad_starts():

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from focalcal.core.ranking import Array, Ranked, pack, unpack, whole_numbers
-from focalcal.core.sketch import cut_error, histogram, ranking_of_cells
+from focalcal.core.checks import Array
+from focalcal.core.confidence_histogram import cut_error, histogram, ranking_of_cells
+from focalcal.core.ranking import Ranking, pack, unpack, whole_numbers
 
 # Rows that go into the histogram together: fewer would cost more for its cells than for themselves.
 _TOGETHER = 1 << 18
 
 
-class Confidences:
+class ConfidenceSummary:
     """Rows that are added batch by batch and merged; `most_rows` is where the histogram takes over, if ever.
 
     The state is `keys`, the packed rows (4 bytes each, 8 for float64), with 8 bytes more for weights; or the cells of
     the histogram.
 
-    >>> confidences = Confidences(most_rows=3)
+    >>> confidences = ConfidenceSummary(most_rows=3)
     >>> confidences.add(np.array([0.9, 0.5]), np.array([True, False]))
     >>> confidences.exact, confidences.ranked().value
     (True, array([0.5, 0.9]))
@@ -33,11 +34,18 @@ class Confidences:
         self._whole = True  # whether all weights are numbers of repeated rows
 
     @staticmethod
-    def of_keys(*keys: Array) -> Confidences:
+    def of_keys(*keys: Array) -> ConfidenceSummary:
         """Rows that were packed before."""
-        confidences = Confidences()
+        confidences = ConfidenceSummary()
         for part in keys:
             confidences._keep(part, None)
+        return confidences
+
+    @staticmethod
+    def of_cells(cells: Array) -> ConfidenceSummary:
+        """Rows of which only the histogram is left."""
+        confidences = ConfidenceSummary(most_rows=0)
+        confidences.num_rows, confidences._cells = int(cells[-1 if len(cells) == 4 else 0].sum()), cells
         return confidences
 
     @property
@@ -55,9 +63,9 @@ class Confidences:
         self._whole = self._whole and (weight is None or whole_numbers(weight))
         self._keep(pack(confidence, correct), weight)
 
-    def merge(self, other: Confidences) -> Confidences:
+    def merge(self, other: ConfidenceSummary) -> ConfidenceSummary:
         """The rows of both."""
-        merged = Confidences(self.most_rows)
+        merged = ConfidenceSummary(self.most_rows)
         merged._whole = self._whole and other._whole
         for part in (self, other):
             if part._cells is not None:
@@ -89,21 +97,21 @@ class Confidences:
         self._cells = cells
         self._keys, self._weights = _Column(np.uint32), _Column(np.float64)
 
-    def ranked(self) -> Ranked:
+    def ranked(self) -> Ranking:
         """All rows in order of confidence; in the histogram those of a cell are equal."""
         if not self.exact:
-            return ranking_of_cells(*(self._all_cells()[:3] if self._whole else self._all_cells()))
+            return ranking_of_cells(*(self.cells()[:3] if self._whole else self.cells()))
         if len(self._weights):
-            return Ranked.of_rows(*unpack(self.keys), self._weights.values)
+            return Ranking.of_rows(*unpack(self.keys), self._weights.values)
         # Sorted where they are, unless they are another process's.
-        return Ranked.of_keys(self.keys if self.keys.flags.writeable else self.keys.copy())
+        return Ranking.of_keys(self.keys if self.keys.flags.writeable else self.keys.copy())
 
     def error_bound(self, num_bins: int) -> float:
         """How far an equal-mass ECE can be from that of all rows: 0 if they are there."""
-        return 0.0 if self.exact else cut_error(self._all_cells()[0], num_bins)
+        return 0.0 if self.exact else cut_error(self.cells()[0], num_bins)
 
-    def _all_cells(self) -> Array:
-        """The histogram of all rows, those included that still wait for it."""
+    def cells(self) -> Array:
+        """The histogram of all rows, of one that is not `exact`."""
         if len(self.keys):
             self._forget()
         assert self._cells is not None

@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-import focalcal.core.rows as rows_module
-from focalcal.core.rows import all_log_odds, focal_rows, log_odds, rows_value_and_gradient
+import focalcal.core.focal_loss as rows_module
+from focalcal.core.focal_loss import all_log_odds, focal_rows, log_odds, rows_value_and_gradient
 from tests import oracles
 
 GAMMAS = [-2.0, -0.7, 0.0, 0.4, 1.0, 3.0, 20.0]

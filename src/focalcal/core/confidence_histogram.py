@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from focalcal.core.ranking import Array, Ranked
+from focalcal.core.checks import Array
+from focalcal.core.ranking import Ranking
 
 # 65,536 cells of 5.2e-4 in log-odds over +-17, where float32 ends: 1.5 MB.
 CELLS = 1 << 16
@@ -41,7 +42,7 @@ def histogram(confidence: Array, correct: Array, weight: Array | None = None) ->
     return np.stack([np.bincount(cell, weights=term, minlength=CELLS).astype(np.float64) for term in terms])
 
 
-def ranking_of_cells(mass: Array, confidence: Array, right: Array, count: Array | None = None) -> Ranked:
+def ranking_of_cells(mass: Array, confidence: Array, right: Array, count: Array | None = None) -> Ranking:
     """The ranking in which all rows of a cell have their mean confidence.
 
     >>> mass = np.zeros(CELLS)
@@ -51,7 +52,7 @@ def ranking_of_cells(mass: Array, confidence: Array, right: Array, count: Array 
     """
     held = mass > 0
     size = mass[held]
-    return Ranked(confidence[held] / size, size if count is None else count[held], size, right[held])
+    return Ranking(confidence[held] / size, size if count is None else count[held], size, right[held])
 
 
 def cut_error(count: Array, num_bins: int) -> float:
