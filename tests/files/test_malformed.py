@@ -12,6 +12,7 @@ import pytest
 
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files import Columns, read_predictions, rewrite_predictions
+from focalcal.files.memory_limits import require_no_bomb
 from tests.files.malformed import Case, good, make_all
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="focalcal-malformed-")
@@ -56,13 +57,22 @@ def test_a_malformed_input_is_not_rewritten_and_leaves_an_old_output_as_it_was(c
         assert out.read_text() == "what was there"
 
 
-def test_a_real_bomb_is_refused_before_it_is_unpacked(tmp_path):
+def test_a_bomb_is_larger_than_a_gibibyte_and_grows_more_than_two_hundred_times():
+    size = (1 << 30) + 1
+    require_no_bomb("val.npz:", 1, size - 1)
+    require_no_bomb("val.npz:", size // 200 + 1, size)
+    with pytest.raises(InputError, match=r"^val.npz: would grow from 5\.1 MiB to 1\.0 GiB, as no real scores do\."):
+        require_no_bomb("val.npz:", size // 200, size)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr("focalcal.files.memory_limits.BOMB_BYTES", 1 << 20)
     path = tmp_path / "bomb.npz"
     with (
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file,
         file.open("logits.npy", "w", force_zip64=True) as out,
     ):
-        for _ in range(1100):
+        for _ in range(4):
             out.write(bytes(1 << 20))
     with pytest.raises(InputError, match="would grow from"):
         read_predictions(path)

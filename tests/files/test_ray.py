@@ -12,14 +12,14 @@ import focalcal as fc
 from focalcal.errors import InputError
 from focalcal.files import PredictionStream
 from focalcal.predictions.stream import Mapped
-
-from ..cli.tools import run
+from tests.cli.tools import call
 
 ray = pytest.importorskip("ray")
 pa = pytest.importorskip("pyarrow")
 from pyarrow import parquet  # noqa: E402
 
-pytestmark = pytest.mark.slow
+# One worker runs them all, so that there is one cluster.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
 RNG = np.random.default_rng(0)
 LOGITS = (3 * RNG.normal(size=(3000, 10))).astype(np.float32)
@@ -137,9 +137,9 @@ def test_a_dataset_of_ray_is_a_stream(cluster, shards):
 
 
 def test_the_command_line_has_the_engine(cluster, shards):
-    there = run("evaluate", f"{shards}/*.parquet", "--engine", "ray", "--json")
+    there = call("evaluate", f"{shards}/*.parquet", "--engine", "ray", "--json")
     assert there.code == 0, there.err
-    here = run("evaluate", f"{shards}/*.parquet", "--engine", "stream", "--json")
+    here = call("evaluate", f"{shards}/*.parquet", "--engine", "stream", "--json")
     assert there.json()["before"]["measures"]["nll"]["value"] == pytest.approx(
         here.json()["before"]["measures"]["nll"]["value"], abs=1e-12
     )

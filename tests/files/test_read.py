@@ -16,11 +16,16 @@ from torch import float32 as torch_float32
 
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.files import Columns, PredictionTable, read_predictions, write_predictions
+from focalcal.files.table import FORMATS
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-SUFFIXES = (".npz", ".csv", ".tsv", ".parquet", ".safetensors")
+# Formats that can be written with all parts, those that keep the precision of scores, and those with AdaFocal's record.
+WHOLE = [each for each in FORMATS.values() if each.can("write") and "labels" in each.holds]
+SUFFIXES = [suffix for each in WHOLE for suffix in each.suffixes]
+BINARY = [suffix for each in WHOLE if not each.is_text for suffix in each.suffixes]
+WITH_HISTORY = [suffix for each in WHOLE if "history" in each.holds for suffix in each.suffixes]
 NAMES = ("cat, tame", 'the "dog"', "two\nlines", "قطة צהובה", " [x] ")
 
 
@@ -78,7 +83,7 @@ def test_binary_scores_are_read_again(tmp_path, suffix, kind):
     require_equal(read_predictions(tmp_path / f"val_{kind}{suffix}", need_labels=False), table)
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".safetensors"])
+@pytest.mark.parametrize("suffix", WITH_HISTORY)
 def test_the_record_of_an_adafocal_run_is_read_again(tmp_path, suffix):
     history = {"gamma": np.linspace(-2, 3, 6).reshape(2, 3), "lower_edge": np.zeros((2, 3))}
     table = make_table(history=history)
@@ -88,7 +93,7 @@ def test_the_record_of_an_adafocal_run_is_read_again(tmp_path, suffix):
         write_predictions(table, tmp_path / "val.csv")
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".safetensors"])
+@pytest.mark.parametrize("suffix", BINARY)
 def test_half_precision_is_widened_and_its_probabilities_sum_to_one(tmp_path, suffix):
     probs = np.random.default_rng(0).dirichlet(np.ones(50), 200).astype(np.float16)
     assert np.abs(probs.sum(1, dtype=float) - 1).max() > 1e-5
@@ -164,7 +169,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_a_file(tmp_path):
     require_equal(read_predictions(tmp_path / "val[1].npz"), make_table())
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".csv", ".tsv", ".parquet", ".safetensors"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_standard_input_is_read_by_its_first_bytes(tmp_path, suffix, monkeypatch):
     write_predictions(make_table(), tmp_path / f"val{suffix}")
     stdin = io.TextIOWrapper(io.BytesIO((tmp_path / f"val{suffix}").read_bytes()))
@@ -344,10 +349,15 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
             write_predictions(make_table(), place)
 
 
-def test_importing_streams_brings_in_neither_pyarrow_nor_pandas():
-    code = "import sys, focalcal.files; print(*sorted({m.split('.')[0] for m in sys.modules}))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"pyarrow", "pandas", "scipy", "sklearn"} & set(loaded)
+def test_formats_are_listed_without_torch_and_files_are_read_without_pyarrow():
+    code = (
+        "import sys, focalcal.files; from focalcal.files.table import FORMATS; print(*sys.modules)\n"
+        "from focalcal.files import PredictionStream, read_predictions, rewrite_predictions; print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    listing, reading = (set(line.split()) for line in done.splitlines())
+    assert not {"torch", "numpy"} & listing
+    assert not {"pyarrow", "pandas", "scipy", "sklearn"} & reading
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import pytest
 
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files import Columns, PredictionTable, read_predictions, rewrite_predictions, write_predictions
-from tests.files.test_read import NAMES, SUFFIXES, make_table, parquet_columns, require_equal
+from tests.files.test_read import NAMES, SUFFIXES, WHOLE, make_table, parquet_columns, require_equal
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -296,18 +296,17 @@ def test_a_calibrator_that_changes_the_shape_is_refused(tmp_path):
         rewrite_predictions(tmp_path / "val.npz", tmp_path / "new.npz", lambda scores, kind: scores[:, 0])
 
 
-def test_text_goes_from_standard_input_to_standard_output(tmp_path):
-    code = (
-        "import numpy as np; from focalcal.files import rewrite_predictions as r;"
-        "print(r('-', '-', lambda s, kind: np.full_like(s, 0.5)), flush=True)"
-    )
-    text = "id\tlogit_a\tlogit_b\n7\t1\t2\n"
-    done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True)
-    assert done.stdout == "id\tprob_a\tprob_b\n7\t0.5\t0.5\n1\n"
+def test_text_goes_from_standard_input_to_standard_output(monkeypatch):
+    given, out = io.BytesIO(b"id\tlogit_a\tlogit_b\n7\t1\t1\n"), io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out))
+    assert rewrite_predictions("-", "-", softmax) == 1
+    assert out.getvalue() == b"id\tprob_a\tprob_b\n7\t0.5\t0.5\n"
+    assert not out.closed
 
 
 def test_standard_input_of_any_format_goes_to_a_file(tmp_path, monkeypatch):
-    for suffix in (".npz", ".parquet", ".safetensors", ".csv"):
+    for suffix in [each.suffixes[0] for each in WHOLE]:
         write_predictions(make_table(), tmp_path / f"val{suffix}")
         content = (tmp_path / f"val{suffix}").read_bytes()
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))

@@ -146,7 +146,7 @@ def parquet_batches(shard: Shard, columns: list[str], num_rows: int) -> Iterator
         yield from file.iter_batches(num_rows, columns=there, use_threads=False)
 
 
-def write_parquet(table: PredictionTable, out: IO[bytes]) -> None:
+def write_parquet(table: PredictionTable, file: IO[bytes]) -> None:
     """Scores as a column of lists, class names and the record of an AdaFocal run among the metadata."""
     pa = pyarrow()
     columns = {table.kind: _listed(table.scores), "labels": table.labels, "weights": table.weights}
@@ -156,7 +156,7 @@ def write_parquet(table: PredictionTable, out: IO[bytes]) -> None:
     metadata = {HISTORY + key: json.dumps(np.asarray(values).tolist()) for key, values in table.history.items()}
     if table.class_names is not None:
         metadata["class_names"] = json.dumps(table.class_names)
-    pa.parquet.write_table(pa.table(there).replace_schema_metadata(metadata), out)
+    pa.parquet.write_table(pa.table(there).replace_schema_metadata(metadata), file)
 
 
 def _listed(values: Array, like: Any = None) -> Any:

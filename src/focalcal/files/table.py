@@ -35,12 +35,12 @@ class FileFormat:
       column `by` as their groups; `shard.source.open()` gives the bytes, `shard.name` begins messages;
     - `read(shard, columns)`, which returns all rows; by default what `stream` yields, joined;
     - `write(table, file)`, which writes a `PredictionTable` to a binary file;
-    - `rewrite(shard, job, file)`, which copies a shard and puts `job.calibrated(...)` in place of its scores;
+    - `rewrite(shard, job, out)`, which copies a shard and puts `job.calibrated(...)` in place of its scores;
     - `record_batches(shard, columns, num_rows)`, which yields some columns as record batches of Arrow.
 
     Each is a function, or its name as `"package.module:function"`; what is None cannot be done with this format. A file
-    has the bytes `magic` at the place `magic_at`, if that is known. `holds` are the parts beside the scores that a file
-    can have, `extra` is the extra of focalcal that the format needs, and `is_text` says that it may be written to
+    has the bytes `magic` at the place `magic_at`, if that is known. `holds` are the parts that a file can have beside
+    its scores, `extra` is the extra of focalcal that the format needs, and `is_text` says that it may be written to
     standard output. `by_rows` is False where `stream` reads a whole file at a time.
 
     >>> FORMATS["parquet"].suffixes, FORMATS["parquet"].extra
@@ -101,6 +101,7 @@ NPY = FileFormat(
     write="focalcal.files.npy:write_npy",
     rewrite="focalcal.files.npy:rewrite_npy",
     magic=b"\x93NUMPY",
+    holds=(),
 )
 CSV = FileFormat(
     "csv",
