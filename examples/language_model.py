@@ -114,7 +114,7 @@ def main(steps: int = 300, vocabulary: int | None = None) -> tuple[fc.metrics.Ev
     blocks, val, test = (make_blocks(make_text(seed, count)) for seed, count in ((0, 900), (1, 200), (2, 200)))
     model = make_model()
     train(model, blocks, val, steps)
-    calibrator = fc.TemperatureScaling().fit_stream(lambda: batches(model, val))
+    calibrator = fc.TemperatureScaling().fit(lambda: batches(model, val))
     before = measure(batches(model, test), lambda logits: logits.log_softmax(1))
     after = measure(batches(model, test), calibrator)
     print(f"\n{before.n:,} bytes of new text, {before.accuracy:.1%} predicted right; focal loss, gamma {GAMMA:g}")

@@ -20,9 +20,8 @@ import torch
 from torch import nn
 
 from focalcal.calibrators import Calibrator, FocalCalibration
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import data_of_arrays
-from focalcal.calibrators.search import GRIDS, search_grid
+from focalcal.calibrators.fit_data import data_of_arrays
+from focalcal.calibrators.search import GRIDS, Criterion, search_grid
 from focalcal.core.temperature import suggest_gamma
 from focalcal.errors import FocalCalError, InputError
 from focalcal.files import PredictionTable, read_predictions
@@ -183,7 +182,7 @@ def _best_temperatures(val: SplitLogits) -> Iterator[list[float]]:
     data = data_of_arrays(val.logits, val.labels, "logits", None)
     for gamma in LINE_GAMMAS:
         best = search_grid(data, Criterion("ada_ece"), [gamma], GRIDS["mukhoti2020"], refine=True)
-        yield [gamma, best.temperature]
+        yield [gamma, best.point.temperature]
 
 
 def _translation(place: RunFolder, result: RunResult) -> RunEvidence:

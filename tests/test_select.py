@@ -15,9 +15,10 @@ from scipy import stats
 import focalcal as fc
 from focalcal import calibrators
 from focalcal import metrics as m
-from focalcal.calibrators.base import Calibrator, Outcome
-from focalcal.calibrators.criteria import Criterion
+from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.identity import Identity
+from focalcal.calibrators.search import Criterion
+from focalcal.core.optimum import Optimum
 from focalcal.select import (
     CRITERIA,
     MethodScore,
@@ -65,7 +66,7 @@ class Small(Calibrator):
         if len(rows) < self.fail_below:
             raise ArithmeticError(f"only {len(rows)} rows")
         self._set(factor_=self.factor)
-        return Outcome(before=1.0, after=0.0)  # whatever it is, it is used
+        return Optimum(None, 0.0, 1, before=1.0)  # whatever it is, it is used
 
     def _log_probs(self, logits):
         return torch.log_softmax(logits / self._value("factor_").to(logits.dtype), 1)
@@ -640,13 +641,11 @@ def test_broken_logits_are_refused():
 # ---------------------------------------------------------------------- the identity
 
 
-def test_the_identity_is_a_calibrator_like_any_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibrators, "Identity", Identity, raising=False)
-    monkeypatch.setattr(calibrators, "__all__", [*calibrators.__all__, "Identity"])
+def test_the_identity_is_a_calibrator_like_any_other(tmp_path):
     fitted = Identity().fit(LOGITS, LABELS)
     assert fitted.report_.before == fitted.report_.after == pytest.approx(m.nll(LOGITS, LABELS), rel=1e-12)
     assert not fitted.report_.kept_identity
-    streamed = Identity().fit_stream(lambda: [(LOGITS[:100], LABELS[:100]), (LOGITS[100:], LABELS[100:])])
+    streamed = Identity().fit(lambda: [(LOGITS[:100], LABELS[:100]), (LOGITS[100:], LABELS[100:])])
     assert streamed.report_.before == pytest.approx(fitted.report_.before, rel=1e-12)
     fitted.save(tmp_path / "identity.json")
     again = calibrators.load_calibrator(tmp_path / "identity.json")

@@ -210,7 +210,7 @@ def failing_fits(case):
         "rows": lambda calibrator: calibrator.fit(logits[:1], labels[:1]),
     }
     if case.streams:
-        fits["batches"] = lambda calibrator: calibrator.fit_stream(lambda: several)
+        fits["batches"] = lambda calibrator: calibrator.fit(lambda: several)
     if case.streams and not case.one_pass:
         passes = iter([[(logits, labels)], []])
         fits["passes"] = lambda calibrator: calibrator.fit(Batches(lambda: next(passes), "logits", memory=0))

@@ -222,7 +222,7 @@ def test_rows_weights_and_batches(make):
     repeated = make().fit(odds[places], labels[places])
     close(values(weighted), values(repeated), 1e-10)
     batches = [(odds[i : i + 11], labels[i : i + 11], weight[i : i + 11].astype(float)) for i in range(0, 150, 11)]
-    close(values(make().fit_stream(lambda: batches)), values(weighted), 1e-10)
+    close(values(make().fit(lambda: batches)), values(weighted), 1e-10)
 
 
 @every_method

@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 
 from focalcal import metrics as m
 from focalcal.calibrators import EnsembleTemperatureScaling, TemperatureScaling
-from focalcal.calibrators.data import data_of_arrays
 from focalcal.calibrators.ensemble import _CORNERS, _error_products, _least_quadratic, _nll_of_mixture
+from focalcal.calibrators.fit_data import data_of_arrays
 from tests.calibrators.cases import close, draw, softmax
 
 BOUNDS = [(0, 1), (0, 1), (0, 0.999)]
@@ -206,7 +206,7 @@ def test_weights_batches_and_order(criterion):
     close(weighted.weights_, repeated.weights_, 1e-9)
     for size in (1, 50):
         batches = [(logits[i : i + size], labels[i : i + size]) for i in range(0, len(labels), size)]
-        streamed = EnsembleTemperatureScaling(criterion).fit_stream(lambda batches=batches: batches)
+        streamed = EnsembleTemperatureScaling(criterion).fit(lambda batches=batches: batches)
         whole = EnsembleTemperatureScaling(criterion).fit(logits, labels)
         assert streamed.temperature_ == pytest.approx(whole.temperature_, abs=1e-10)
         close(streamed.weights_, whole.weights_, 1e-9)

@@ -5,7 +5,10 @@ import pytest
 import torch
 
 import focalcal as fc
-from tests.calibrators.test_scan import planted
+from focalcal.calibrators.fit_data import data_of_arrays
+from focalcal.calibrators.search import search_grid
+from focalcal.calibrators.search.newton import criterion_derivatives
+from tests.calibrators.test_grid_search import planted
 
 
 def focal_trained(num, classes, gamma, seed=0):
@@ -59,10 +62,8 @@ def test_the_continuous_search_ends_at_a_stationary_point_below_every_grid_point
     assert found.report_.after <= grid.report_.after + 1e-13
     assert found.report_.converged
     if not found.report_.at_boundary:
-        data = fc.calibrators.data.data_of_arrays(logits, labels, "logits", None)
-        here = fc.calibrators.newton.criterion_derivatives(
-            data, found.criterion, found.gamma_, -np.log(found.temperature_)
-        )
+        data = data_of_arrays(logits, labels, "logits", None)
+        here = criterion_derivatives(data, found.criterion, found.gamma_, -np.log(found.temperature_))
         assert np.abs(here.gradient).max() < 1e-8
         assert np.linalg.eigvalsh(here.hessian).min() > -1e-9
 
@@ -74,8 +75,8 @@ def test_the_line_passes_through_the_optima_of_gamma_zero_and_one():
     ends = {}
     for gamma in (0.0, 1.0):
         mapped = fc.FocalTemperatureScaling("nll", "full", gammas=[gamma], grid=grid)
-        data = fc.calibrators.data.data_of_arrays(logits, labels, "logits", None)
-        ends[gamma] = fc.calibrators.search.search_grid(data, mapped.criterion, [gamma], grid).temperature
+        data = data_of_arrays(logits, labels, "logits", None)
+        ends[gamma] = search_grid(data, mapped.criterion, [gamma], grid).point.temperature
     expected = ends[0.0] + (ends[1.0] - ends[0.0]) * line.gamma_
     assert line.temperature_ == pytest.approx(expected, abs=1e-9)
     assert line.report_.iterations <= 3 * len(grid)

@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression
 
 import focalcal.calibrators.linear as linear
 from focalcal.calibrators import DirichletCalibration, MatrixScaling, VectorScaling
-from focalcal.calibrators.data import data_of_arrays
+from focalcal.calibrators.fit_data import data_of_arrays
 from focalcal.calibrators.linear import _MatrixCoordinates, _Objective, _VectorCoordinates
-from focalcal.calibrators.moments import Moments
+from focalcal.calibrators.standardisation import Moments
 from tests.calibrators.cases import close, draw, softmax
 
 FREE = {"off_diagonal": 0.0, "intercept": 0.0}
@@ -198,7 +198,7 @@ def test_a_hundred_classes_are_fitted_to_the_minimum():
 def test_batches_give_the_parameters_of_the_whole(make, size):
     logits, labels = draw(130, 3)
     batches = [(logits[i : i + size], labels[i : i + size]) for i in range(0, len(labels), size)]
-    whole, streamed = make().fit(logits, labels), make().fit_stream(lambda: batches)
+    whole, streamed = make().fit(logits, labels), make().fit(lambda: batches)
     close(streamed.weight_, whole.weight_, 1e-10)
     close(streamed.bias_, whole.bias_, 1e-10)
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import data_of_arrays
-from focalcal.calibrators.newton import Derivatives, criterion_derivatives, minimize
+from focalcal.calibrators.fit_data import data_of_arrays
+from focalcal.calibrators.search import Criterion, FamilyPoint
+from focalcal.calibrators.search.newton import Derivatives, criterion_derivatives, minimize
 
 CRITERIA = [Criterion("nll"), Criterion("brier"), Criterion("focal", 2.0), Criterion("focal", 0.5)]
 
@@ -76,24 +76,29 @@ def quadratic(matrix, centre):
 
 def test_a_quadratic_is_solved_at_once_and_a_bound_is_respected():
     matrix = np.array([[2.0, 0.3], [0.3, 1.0]])
-    inside = minimize(quadratic(matrix, np.array([0.5, 0.3])), (0.0, 1.0), temperature_bounds=(0.01, 100))
-    assert (inside.gamma, inside.temperature) == (pytest.approx(0.5), pytest.approx(math.exp(-0.3)))
+    inside = minimize(quadratic(matrix, np.array([0.5, 0.3])), FamilyPoint(0.0, 1.0), temperature_bounds=(0.01, 100))
+    assert (inside.point.gamma, inside.point.temperature) == (pytest.approx(0.5), pytest.approx(math.exp(-0.3)))
     assert inside.converged
     assert not inside.at_boundary
-    outside = minimize(quadratic(matrix, np.array([30.0, 0.3])), (0.0, 1.0), temperature_bounds=(0.01, 100))
-    assert outside.gamma == 20
+    outside = minimize(quadratic(matrix, np.array([30.0, 0.3])), FamilyPoint(0.0, 1.0), temperature_bounds=(0.01, 100))
+    assert outside.point.gamma == 20
     assert outside.at_boundary
     assert outside.converged
     # At the bound the other parameter is still optimal: its slope is 0.
-    assert matrix[1] @ (np.array([20.0, -math.log(outside.temperature)]) - [30.0, 0.3]) == pytest.approx(0, abs=1e-9)
+    assert matrix[1] @ (np.array([20.0, -math.log(outside.point.temperature)]) - [30.0, 0.3]) == pytest.approx(
+        0, abs=1e-9
+    )
 
 
 def test_a_fixed_parameter_stays():
     found = minimize(
-        quadratic(np.eye(2), np.array([2.0, 1.0])), (0.0, 1.0), gamma_bounds=(0.0, 0.0), temperature_bounds=(0.01, 100)
+        quadratic(np.eye(2), np.array([2.0, 1.0])),
+        FamilyPoint(0.0, 1.0),
+        gamma_bounds=(0.0, 0.0),
+        temperature_bounds=(0.01, 100),
     )
-    assert found.gamma == 0
-    assert found.temperature == pytest.approx(math.exp(-1))
+    assert found.point.gamma == 0
+    assert found.point.temperature == pytest.approx(math.exp(-1))
     assert not found.at_boundary
 
 
@@ -103,7 +108,7 @@ def test_a_saddle_is_left_downhill():
     def read(x, y):
         return Derivatives(x * x - y * y + y**4, np.array([2 * x, 4 * y**3 - 2 * y]), np.diag([2.0, 12 * y * y - 2]))
 
-    found = minimize(read, (0.5, math.exp(-0.01)), temperature_bounds=(0.01, 100))
-    assert found.gamma == pytest.approx(0, abs=1e-9)
-    assert math.log(found.temperature) ** 2 == pytest.approx(0.5)
+    found = minimize(read, FamilyPoint(0.5, math.exp(-0.01)), temperature_bounds=(0.01, 100))
+    assert found.point.gamma == pytest.approx(0, abs=1e-9)
+    assert math.log(found.point.temperature) ** 2 == pytest.approx(0.5)
     assert found.value == pytest.approx(-0.25)

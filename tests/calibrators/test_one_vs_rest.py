@@ -12,7 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 
 import focalcal as fc
 import focalcal.calibrators as c
-from focalcal.calibrators import lookup, one_vs_rest
+from focalcal.calibrators import one_vs_rest, piecewise
 from focalcal.errors import InputError
 from tests.calibrators.cases import draw, softmax
 
@@ -158,7 +158,7 @@ def test_isotonic_functions_are_those_of_scikit_learn():
     weight = np.random.default_rng(0).random(len(labels))
     fitted = c.IsotonicCalibration().fit(logits, labels, sample_weight=weight)
     scores, fresh = (torch.softmax(torch.tensor(x), 1) for x in (logits, draw(500, 3, seed=1)[0]))
-    mapped = lookup.linear_lookup(fresh, fitted.scores_, fitted.calibrated_)
+    mapped = piecewise.linear_lookup(fresh, fitted.scores_, fitted.calibrated_)
     for k in range(3):
         theirs = IsotonicRegression(out_of_bounds="clip").fit(scores[:, k].numpy(), labels == k, sample_weight=weight)
         np.testing.assert_allclose(mapped[:, k], theirs.predict(fresh[:, k].numpy()), rtol=0, atol=1e-12)
@@ -292,7 +292,7 @@ def test_scores_that_rounding_keeps_apart_are_one(method):
 
 def lookup_at(fitted, logits):
     table = (getattr(fitted, name) for name in fitted.FITTED)
-    use = lookup.linear_lookup if isinstance(fitted, c.IsotonicCalibration) else lookup.step_lookup
+    use = piecewise.linear_lookup if isinstance(fitted, c.IsotonicCalibration) else piecewise.step_lookup
     return use(torch.softmax(torch.tensor(logits), 1), *table)
 
 
@@ -314,7 +314,7 @@ def test_rows_of_the_fit_stay_in_their_bins_in_single_precision():
     labels = torch.tensor(draw(2000, 3)[1])
     for edges in ("equal_mass", "equal_width"):
         fitted = c.HistogramBinning(10, edges=edges).fit(logits, labels)
-        mapped = lookup.step_lookup(torch.softmax(logits.double(), 1), fitted.edges_, fitted.values_)
+        mapped = piecewise.step_lookup(torch.softmax(logits.double(), 1), fitted.edges_, fitted.values_)
         for k in range(3):  # in every bin the mapped value is the mean of its rows
             for value in torch.unique(mapped[:, k]):
                 inside = mapped[:, k] == value
@@ -382,7 +382,7 @@ def test_classes_read_in_several_passes_are_the_same(method, monkeypatch):
     logits, labels = draw(200, 5)
     whole = make().fit(logits, labels)
     monkeypatch.setattr(one_vs_rest, "_HELD", 400)  # two classes at a time
-    monkeypatch.setattr(lookup, "_TOGETHER", 64)  # and a few rows at a time where the table is used
+    monkeypatch.setattr(piecewise, "_TOGETHER", 64)  # and a few rows at a time where the table is used
     parts = make().fit(logits, labels)
     for name in whole.FITTED:
         assert torch.equal(getattr(whole, name), getattr(parts, name))

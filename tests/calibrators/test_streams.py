@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from focalcal.calibrators.data import Block, Sample, sample
+from focalcal.calibrators.fit_data import LabelledLogits
+from focalcal.calibrators.search import sample
+from focalcal.calibrators.search.sample import RowSample
 from focalcal.errors import InputError
 from focalcal.predictions import stream
 from tests.calibrators.cases import CASES, calibrators_that, close, every_calibrator, softmax, state_of
@@ -51,7 +53,7 @@ def refused(case, factory, argument, *words):
     """The stream is refused by an InputError that begins with the argument, and leaves nothing behind."""
     calibrator = case.make()
     with pytest.raises(InputError) as caught:
-        calibrator.fit_stream(factory)
+        calibrator.fit(factory)
     message = str(caught.value)
     assert message.startswith(f"{argument}:"), message
     assert all(word in message for word in words), message
@@ -65,13 +67,13 @@ def refused(case, factory, argument, *words):
 def test_a_stream_gives_what_the_arrays_give(case):
     parts = batches(*case.data())
     calibrator = case.make()
-    assert calibrator.fit_stream(lambda: parts) is calibrator
+    assert calibrator.fit(lambda: parts) is calibrator
     agree(case, calibrator, case.fitted())
 
 
 @streamed
 def test_a_small_stream_is_read_once(case):
-    calibrator = case.make().fit_stream(lambda: batches(*case.data()))
+    calibrator = case.make().fit(lambda: batches(*case.data()))
     assert calibrator.report_.passes == 1
 
 
@@ -83,14 +85,14 @@ def test_a_stream_that_is_not_kept_gives_what_the_arrays_give(case, read_every_t
         opened.append(1)
         return batches(*case.data())
 
-    calibrator = case.make().fit_stream(factory)
+    calibrator = case.make().fit(factory)
     agree(case, calibrator, case.fitted())
     assert calibrator.report_.passes == len(opened)
 
 
 @streamed
 def test_one_batch_gives_the_same_to_the_last_bit(case):
-    streamed, whole = state_of(case.make().fit_stream(lambda: [case.data()])), state_of(case.fitted())
+    streamed, whole = state_of(case.make().fit(lambda: [case.data()])), state_of(case.fitted())
     for state in (streamed, whole):
         for name, part in state.items():
             if name.endswith("_extra_state"):
@@ -103,20 +105,20 @@ def test_batches_may_come_from_a_generator_function(case):
     def factory():
         yield from batches(*case.data())
 
-    agree(case, case.make().fit_stream(factory), case.fitted())
+    agree(case, case.make().fit(factory), case.fitted())
 
 
 @streamed
 def test_batches_may_come_from_a_data_loader(case):
     dataset = torch.utils.data.TensorDataset(*(torch.tensor(column) for column in case.data()))
     loader = torch.utils.data.DataLoader(dataset, batch_size=50)  # its batches are lists
-    agree(case, case.make().fit_stream(lambda: loader), case.fitted())
+    agree(case, case.make().fit(lambda: loader), case.fitted())
 
 
 @streamed
 def test_batches_may_come_in_another_order_at_each_pass(case):
     generator, rows = np.random.default_rng(0), batches(*case.data())
-    shuffled = case.make().fit_stream(lambda: [rows[i] for i in generator.permutation(len(rows))])
+    shuffled = case.make().fit(lambda: [rows[i] for i in generator.permutation(len(rows))])
     agree(case, shuffled, case.fitted())
 
 
@@ -126,7 +128,7 @@ def test_weights_come_with_the_batches(case):
     weight = np.random.default_rng(4).random(len(labels))
     weight[100:107] = 0  # one batch in which no row counts
     whole = case.make().fit(logits, labels, sample_weight=weight)
-    agree(case, case.make().fit_stream(lambda: batches(logits, labels, weight)), whole)
+    agree(case, case.make().fit(lambda: batches(logits, labels, weight)), whole)
 
 
 @streamed
@@ -135,7 +137,7 @@ def test_batches_with_and_without_weights_may_be_mixed(case):
     parts = batches(logits, labels)
     parts[1] = (*parts[1], np.full(99, 1.0))
     parts[3] = (*parts[3], None)
-    agree(case, case.make().fit_stream(lambda: parts), case.fitted())
+    agree(case, case.make().fit(lambda: parts), case.fitted())
 
 
 @pytest.mark.parametrize("kind", ["probs", "log_probs"])
@@ -144,7 +146,7 @@ def test_a_stream_may_be_of_any_kind(case, kind):
     logits, labels = case.data()
     scores = softmax(logits) if kind == "probs" else np.log(softmax(logits))
     whole = case.make().fit(scores, labels, kind=kind)
-    agree(case, case.make().fit_stream(lambda: batches(scores, labels), kind=kind), whole)
+    agree(case, case.make().fit(lambda: batches(scores, labels), kind=kind), whole)
 
 
 @streamed
@@ -152,10 +154,10 @@ def test_a_stream_may_have_further_dimensions_and_one_score_of_two_classes(case)
     logits, labels = case.data()
     deep = np.moveaxis(logits.reshape(24, 5, 2, -1), 3, 1), labels.reshape(24, 5, 2)
     parts = [tuple(column[i : i + 7] for column in deep) for i in range(0, 24, 7)]
-    agree(case, case.make().fit_stream(lambda: parts), case.fitted())
+    agree(case, case.make().fit(lambda: parts), case.fitted())
     logits, labels = case.binary_data()
     scores = logits[:, 1] - logits[:, 0]
-    whole, stream = case.make().fit(scores, labels), case.make().fit_stream(lambda: batches(scores, labels))
+    whole, stream = case.make().fit(scores, labels), case.make().fit(lambda: batches(scores, labels))
     close(stream.predict_probs(scores), whole.predict_probs(scores))
 
 
@@ -166,7 +168,7 @@ def test_precisions_may_be_mixed_and_batches_be_tensors_or_arrays(case):
     parts = batches(exact, labels)
     parts[1] = (torch.tensor(parts[1][0]), torch.tensor(parts[1][1], dtype=torch.int32))
     parts[4] = (parts[4][0].astype(np.float16), parts[4][1].astype(np.uint8))
-    mixed, whole = case.make().fit_stream(lambda: parts), case.make().fit(exact, labels)
+    mixed, whole = case.make().fit(lambda: parts), case.make().fit(exact, labels)
     close(mixed.predict_probs(exact), whole.predict_probs(exact), 1e-4)
 
 
@@ -174,7 +176,7 @@ def test_precisions_may_be_mixed_and_batches_be_tensors_or_arrays(case):
 def test_the_batches_are_never_modified(case):
     parts = [tuple(column.copy() for column in part) for part in batches(*case.data())]
     kept = [[column.tobytes() for column in part] for part in parts]
-    case.make().fit_stream(lambda: parts)
+    case.make().fit(lambda: parts)
     assert [[column.tobytes() for column in part] for part in parts] == kept
 
 
@@ -189,7 +191,7 @@ def test_batches_are_let_go_after_use(case):
             alive.append(weakref.ref(tensor))
             yield tensor, labels
 
-    case.make().fit_stream(factory)
+    case.make().fit(factory)
     assert len(alive) >= 10
 
 
@@ -199,14 +201,14 @@ def test_batches_are_let_go_after_use(case):
 @streamed
 def test_an_iterator_is_refused_because_it_can_be_read_once(case):
     parts = batches(*case.data())
-    refused(case, parts, "batches_factory", "function")
-    refused(case, iter(parts), "batches_factory", "function")
+    refused(case, parts, "labels", "function")
+    refused(case, iter(parts), "labels", "function")
 
 
 @read_again
 def test_an_iterator_that_a_function_gives_again_is_refused_as_well(case, read_every_time):
     exhausted = iter(batches(*case.data()))
-    refused(case, lambda: exhausted, "batches_factory", "opens the data anew")
+    refused(case, lambda: exhausted, "batches", "opens the data anew")
 
 
 @streamed
@@ -216,7 +218,7 @@ def test_an_empty_stream_is_refused(case):
     refused(case, lambda: [(logits[:0], labels[:0])], "logits", "at least 2 rows")
     refused(case, lambda: [(logits[:1], labels[:1])], "logits", "at least 2 rows")
     refused(case, lambda: [(logits, labels, np.zeros(len(labels)))], "logits", "at least 2 rows")
-    case.make().fit_stream(lambda: [(logits[:1], labels[:1]), (logits[1:2], labels[1:2])])
+    case.make().fit(lambda: [(logits[:1], labels[:1]), (logits[1:2], labels[1:2])])
 
 
 @streamed
@@ -229,12 +231,12 @@ def test_batches_with_different_numbers_of_classes_are_refused(case):
 @streamed
 def test_what_is_no_batch_is_refused(case):
     logits, labels = case.data()
-    refused(case, lambda: [logits], "batches_factory", "tuples")
-    refused(case, lambda: [(logits,)], "batches_factory", "tuples")
-    refused(case, lambda: [(logits, labels, np.ones(len(labels)), 0)], "batches_factory", "tuples")
-    refused(case, lambda: [{"logits": logits, "labels": labels}], "batches_factory", "tuples")
-    refused(case, lambda: None, "batches_factory")
-    refused(case, lambda: 3, "batches_factory")
+    refused(case, lambda: [logits], "batches", "tuples")
+    refused(case, lambda: [(logits,)], "batches", "tuples")
+    refused(case, lambda: [(logits, labels, np.ones(len(labels)), 0)], "batches", "tuples")
+    refused(case, lambda: [{"logits": logits, "labels": labels}], "batches", "tuples")
+    refused(case, lambda: None, "batches")
+    refused(case, lambda: 3, "batches")
 
 
 @streamed
@@ -249,7 +251,7 @@ def test_bad_values_in_any_batch_are_refused(case):
     refused(case, lambda: batches(logits, labels, weight), "sample_weight")
     refused(case, lambda: [(logits, labels[:-1])], "labels")
     with pytest.raises(InputError, match=r"^kind:"):
-        case.make().fit_stream(lambda: [(logits, labels)], kind="logit")
+        case.make().fit(lambda: [(logits, labels)], kind="logit")
 
 
 def second_pass(case, change):
@@ -277,7 +279,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @read_again
 def test_other_data_at_the_second_pass_is_refused(case, change, read_every_time):
-    refused(case, second_pass(case, change), "batches_factory")
+    refused(case, second_pass(case, change), "batches")
 
 
 @streamed
@@ -288,17 +290,17 @@ def test_an_error_of_the_stream_comes_through_and_leaves_nothing_behind(case):
 
     calibrator = case.fitted()
     with pytest.raises(ConnectionError, match="gone"):
-        calibrator.fit_stream(factory)
+        calibrator.fit(factory)
     assert state_of(calibrator) in (state_of(case.make()), state_of(case.fitted()))
 
 
 @every_calibrator
 def test_what_does_not_stream_says_so(case):
     """A criterion that is no sum over rows needs all of them at once: the same result, or a clear error."""
-    if case.streams or not hasattr(case.make(), "fit_stream"):
+    if case.streams:
         return
     try:
-        calibrator = case.make().fit_stream(lambda: batches(*case.data()))
+        calibrator = case.make().fit(lambda: batches(*case.data()))
     except InputError as error:
         assert str(error).split(":")[0] in ("criterion", "search", "grid")  # noqa: PT017
     else:
@@ -313,10 +315,10 @@ def test_most_methods_stream():
 def test_a_sample_is_evenly_spread_however_small_the_blocks_are(monkeypatch, size):
     monkeypatch.setattr(sample, "_SAMPLED", 100)
     rows = torch.arange(1000.0).unsqueeze(1).expand(-1, 2)
-    blocks = [Block(part, torch.zeros(len(part), dtype=torch.long), None) for part in rows.split(size)]
-    whole = Sample.of(iter(blocks))
+    blocks = [LabelledLogits(part, torch.zeros(len(part), dtype=torch.long), None) for part in rows.split(size)]
+    whole = RowSample.of(iter(blocks))
     places = torch.cat([block.logits[:, 0] for block in whole.blocks])
     assert whole.stride == 32
     assert places.tolist() == list(range(0, 1000, 32))
-    halves = Sample.of(iter(blocks[: len(blocks) // 2])).merge(Sample.of(iter(blocks[len(blocks) // 2 :])))
+    halves = RowSample.of(iter(blocks[: len(blocks) // 2])).merge(RowSample.of(iter(blocks[len(blocks) // 2 :])))
     assert 20 <= sum(len(block.labels) for block in halves.blocks) <= 50

@@ -9,7 +9,7 @@ import torch
 
 import focalcal as fc
 from focalcal.calibrators import table
-from focalcal.calibrators.base import Calibrator, Outcome
+from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.table import calibrator_entries, calibrator_label, find_calibrator, make_calibrator
 from focalcal.errors import InputError
 from focalcal.select import suitable_methods
@@ -109,7 +109,6 @@ class Powered(Calibrator):
     def _fit(self, data):
         right = data.mean(lambda block: block.mean_sum((block.logits.argmax(1) == block.labels).double()))
         self._set(factor_=max(right, self.floor))
-        return Outcome()
 
     def _log_probs(self, logits):
         return torch.log_softmax(logits * self._value("factor_").to(logits), 1)

@@ -8,9 +8,11 @@ import torch
 from scipy.optimize import minimize_scalar
 
 import focalcal as fc
-from focalcal.calibrators.data import Block, Sample
-from focalcal.calibrators.data import sample as sample_module
-from tests.calibrators.test_scan import planted
+from focalcal.calibrators.fit_data import LabelledLogits
+from focalcal.calibrators.search import sample as sample_module
+from focalcal.calibrators.search import temperatures_of
+from focalcal.calibrators.search.sample import RowSample
+from tests.calibrators.test_grid_search import planted
 
 SMOOTH = [("nll", None), ("brier", None), ("focal", 0.5), ("focal", 3.0)]
 
@@ -70,7 +72,7 @@ def test_a_grid_serves_smooth_criteria_too():
 
 
 def test_the_grids_of_the_papers():
-    mukhoti, komisarenko = (fc.calibrators.search.temperatures_of(name) for name in ("mukhoti2020", "komisarenko2024"))
+    mukhoti, komisarenko = (temperatures_of(name) for name in ("mukhoti2020", "komisarenko2024"))
     assert (len(mukhoti), mukhoti[0], mukhoti[20], mukhoti[-1]) == (100, 0.1, 2.1, 10.0)
     assert (len(komisarenko), komisarenko[0], komisarenko[-1]) == (500, 0.01, 5.0)
 
@@ -86,10 +88,10 @@ def test_large_data_starts_from_a_sample_and_needs_few_passes(monkeypatch):
 
 
 def test_the_sample_is_thinned_evenly_from_streams_of_any_length():
-    sample = Sample()
+    sample = RowSample()
     for start in range(0, 100_000, 1000):
         logits = torch.arange(start, start + 1000, dtype=torch.float64).unsqueeze(1).expand(-1, 100)
-        sample.add(Block(logits, torch.zeros(1000, dtype=torch.int64), None))
+        sample.add(LabelledLogits(logits, torch.zeros(1000, dtype=torch.int64), None))
     rows = torch.cat([block.logits[:, 0] for block in sample.blocks])
     assert len(rows) * 100 <= sample_module._SAMPLED
     assert len(rows) > 1000

@@ -47,10 +47,10 @@ def test_the_gradient_vanishes_at_the_minimum(seed):
     read = logistic(seed=seed)
     found = minimize_convex(read, start())
     assert found.converged
-    assert not found.endless
+    assert not found.at_boundary
     assert float(read(found.point).gradient.abs().max()) < 1e-14
     assert found.value == pytest.approx(read(found.point).value, abs=1e-15)
-    assert found.steps <= 8
+    assert found.iterations <= 8
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 4])
@@ -66,7 +66,7 @@ def test_applying_the_hessian_gives_the_same_minimum(blocks):
 def test_a_descent_without_end_is_ended_and_said_so(form):
     read = form(logistic(labels=lambda z: (z[:, 0] > 0).double()))
     found = minimize_convex(read, start())
-    assert found.endless
+    assert found.at_boundary
     assert not found.converged
     assert found.value < 1e-7
     assert found.value == pytest.approx(read(found.point).value, rel=1e-9)
@@ -105,14 +105,14 @@ def test_a_quadratic_takes_one_step():
         return Local(float(away @ bend @ away) / 2, bend @ away, bend)
 
     found = minimize_convex(read, start(2))
-    assert found.steps <= 3
+    assert found.iterations <= 3
     torch.testing.assert_close(found.point, target, rtol=0, atol=1e-12)
 
 
 def test_at_a_minimum_nothing_is_left_to_do():
     read = logistic()
     found = minimize_convex(read, minimize_convex(read, start()).point)
-    assert found.steps == 1
+    assert found.iterations == 1
     assert found.converged
 
 

@@ -21,7 +21,7 @@ SOURCES = (ROOT / "src", ROOT / "lab/src")
 PAGES = sorted((ROOT / "docs/reference").glob("*.md"))
 
 # Lists for our own use: what calibrators read, how the exact claims of the papers are checked.
-INTERNAL = ("focalcal.calibrators.data", "focalcal_lab.papers.exact")
+INTERNAL = ("focalcal.calibrators.search", "focalcal_lab.papers.exact")
 # Public modules without a list.
 UNLISTED = {"focalcal.integrations.sklearn": ["CalibratedModel"], "focalcal_lab": ["papers"]}
 

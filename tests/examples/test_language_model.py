@@ -34,7 +34,7 @@ def test_streamed_logits_are_measured_and_calibrated_as_all_at_once():
     with torch.no_grad():
         own_loss = model(input_ids=tokens, labels=tokens).loss  # transformers shifts the labels itself
     assert float(fc.metrics.nll(logits, labels)) == pytest.approx(float(own_loss), rel=1e-5)
-    fitted = fc.TemperatureScaling().fit_stream(lambda: example.batches(model, blocks))
+    fitted = fc.TemperatureScaling().fit(lambda: example.batches(model, blocks))
     assert fitted.temperature_ == pytest.approx(fc.TemperatureScaling().fit(logits, labels).temperature_, rel=1e-6)
     found = example.measure(example.batches(model, blocks), fitted)
     expected = fc.evaluate(fitted(logits), labels, kind="log_probs")

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from focalcal.calibrators import FocalTemperatureScaling, TemperatureScaling
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import data_of_arrays
-from focalcal.calibrators.scan import focal_temperature_map
+from focalcal.calibrators.fit_data import data_of_arrays
+from focalcal.calibrators.search import Criterion, focal_temperature_map
 from focalcal.errors import InputError
 from focalcal.files.prediction_table import PredictionTable
 from focalcal.report.criterion_landscape import CRITERIA, landscape, landscapes

@@ -1,7 +1,8 @@
-"""What every calibrator is: a module that turns logits into log-probabilities, with `fit`, a report and a file."""
+"""The base class of calibrators: a module that turns logits into log-probabilities, with `fit`, a report and files."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData, data_of_arrays, data_of_stream
+from focalcal.calibrators.fit_data import FitData, fit_data
+from focalcal.calibrators.search.criteria import Criterion
 from focalcal.core.checks import Array, ArrayLike, Kept, TensorLike, from_numpy, require, to_float_tensor
 from focalcal.core.focal import wide_dtype
+from focalcal.core.optimum import Optimum
 from focalcal.core.score_kinds import Kind, logits_of
 from focalcal.errors import NotFittedError
 from focalcal.predictions.arrays import Predictions
-from focalcal.predictions.stream import Batches, BatchesFactory, Stream
+from focalcal.predictions.stream import BatchesFactory, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -56,18 +58,6 @@ class FitReport:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a method tells about its fit; `before` and `after` where it knows them, else they are measured."""
-
-    iterations: int = 1
-    converged: bool = True
-    at_boundary: bool = False
-    before: float | None = None
-    after: float | None = None
-    given: bool = False  # nothing was fitted: the caller gave the values, and no others may come out
-
-
 class Calibrator(nn.Module, ABC):
     """Maps logits (N, K) or (N, K, d1, ...) to log-probabilities of the same shape.
 
@@ -101,8 +91,8 @@ class Calibrator(nn.Module, ABC):
     # ------------------------------------------------------------------ what a method says
 
     @abstractmethod
-    def _fit(self, data: FitData) -> Outcome:
-        """Set the fitted values with `_set`."""
+    def _fit(self, data: FitData) -> Optimum[Any] | None:
+        """Set the fitted values with `_set`; the result of the search for them, or None if they need no search."""
 
     @abstractmethod
     def _log_probs(self, logits: Tensor) -> Tensor:
@@ -140,7 +130,7 @@ class Calibrator(nn.Module, ABC):
 
     def fit(
         self,
-        logits: ArrayLike | Stream,
+        logits: ArrayLike | Stream | BatchesFactory,
         labels: ArrayLike | None = None,
         *,
         kind: Kind = "logits",
@@ -152,43 +142,45 @@ class Calibrator(nn.Module, ABC):
         `kind` says what the scores are: logits, log_probs or probs. Binary scores of the positive class may have shape
         (N,). The scores are never changed, nor copied as a whole.
 
-        A `focalcal.files.PredictionStream` in place of the logits brings labels, weights and kind along. It is read
-        as often as `report_.passes` says, in bounded memory; `engine="ray"` reads it on a Ray cluster.
+        Data that does not fit in memory comes as a stream in place of the logits, which brings its labels and weights
+        along: a `focalcal.files.PredictionStream`, or a function that opens the data anew at each call and gives an
+        iterable of batches (logits, labels) or (logits, labels, sample_weight), always the same ones. A stream is read
+        as often as `report_.passes` says, in bounded memory; `engine="ray"` reads a stream of files on a Ray cluster.
         """
-        if isinstance(logits, Stream):
-            own = labels is None and sample_weight is None
-            require(own, "labels", "must be left out with a stream, which brings its own", "labels or weights")
-            return self._fit_to(data_of_stream(logits.on(engine)))
-        require(engine is None, "engine", "is for streams; arrays are read where they are", repr(engine))
-        require(labels is not None, "labels", "must be given with logits", "none")
-        assert labels is not None
-        return self._fit_to(data_of_arrays(logits, labels, kind, sample_weight))
+        return self._fit_to(fit_data(logits, labels, kind=kind, sample_weight=sample_weight, engine=engine))
 
     def _fit_to(self, data: FitData) -> Self:
         with torch.inference_mode(False), torch.no_grad():  # autograd may meet the fitted values later
             self._reset()
             try:
-                outcome = self._fit(data)
-                before = self.criterion.of(data) if outcome.before is None else outcome.before
-                after = self.criterion.of(data, self._log_probs) if outcome.after is None else outcome.after
+                self._report = self._reported(data, self._fit(data))
             except BaseException:
                 self._reset()  # nothing half-fitted is left behind
                 raise
-            # Rounding may make the raw logits and what is as good as them differ in the last digits.
-            worse = not (outcome.given or after <= before + _ROUNDING * abs(before))
             self.num_classes_ = data.num_classes
-            self._report = FitReport(
-                criterion=self.criterion.name,
-                before=before,
-                after=after if outcome.given else before if worse else min(after, before),
-                iterations=outcome.iterations,
-                converged=outcome.converged,
-                at_boundary=outcome.at_boundary,
-                kept_identity=worse,
-                num_rows=data.num_rows,
-                passes=data.stream_passes,
-            )
         return self
+
+    def _reported(self, data: FitData, optimum: Optimum[Any] | None) -> FitReport:
+        """The report of a fit; a fit that ended worse than the raw logits keeps those."""
+        if optimum is None:
+            optimum = Optimum(None, math.nan, 1)
+        before, after = optimum.before, optimum.value
+        if before is None:
+            before, after = self.criterion.of(data), self.criterion.of(data, self._log_probs)
+        given = optimum.iterations == 0
+        # Rounding may make the raw logits and what is as good as them differ in the last digits.
+        worse = not (given or after <= before + _ROUNDING * abs(before))
+        return FitReport(
+            criterion=self.criterion.name,
+            before=before,
+            after=after if given else before if worse else min(after, before),
+            iterations=optimum.iterations,
+            converged=optimum.converged,
+            at_boundary=optimum.at_boundary,
+            kept_identity=worse,
+            num_rows=data.num_rows,
+            passes=data.stream_passes,
+        )
 
     @property
     def report_(self) -> FitReport:
@@ -325,15 +317,3 @@ class Calibrator(nn.Module, ABC):
         numbers = {name: self._buffers[name] for name in self.FITTED}
         said += [f"{name}={float(v):.6g}" for name, v in numbers.items() if v is not None and v.dim() == 0]
         return ", ".join(said)
-
-
-class StreamFitted(Calibrator):
-    """A calibrator whose fit is a sum over rows, so that a stream does as well as an array."""
-
-    def fit_stream(self, batches_factory: BatchesFactory, *, kind: Kind = "logits") -> Self:
-        """Fit to data that does not fit in memory, in a few passes, with the result of `fit`.
-
-        `batches_factory` is a function; each call gives an iterable of batches (logits, labels) or (logits, labels,
-        sample_weight), always the same ones.
-        """
-        return self._fit_to(data_of_stream(Batches(batches_factory, kind)))

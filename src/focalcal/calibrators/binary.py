@@ -6,25 +6,26 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from focalcal.calibrators.base import Outcome, StreamFitted
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import Block, FitData
-from focalcal.calibrators.moments import Moments, merged_moments, row_weights
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
+from focalcal.calibrators.search.criteria import Criterion
+from focalcal.calibrators.standardisation import Moments, merged_moments
 from focalcal.core.checks import require
-from focalcal.core.convex import Local, Minimum, minimize_convex
+from focalcal.core.convex import Local, minimize_convex
 from focalcal.core.focal import wide_dtype
+from focalcal.core.optimum import Optimum
 
 Parameters = Literal["abm", "ab", "am"]
 
 
-class _BinaryCalibrator(StreamFitted):
+class _BinaryCalibrator(Calibrator):
     """A map of the log-odds of two classes."""
 
     PER_CLASS = True
@@ -64,14 +65,14 @@ class PlattScaling(_BinaryCalibrator):
         """The arguments that it was made with."""
         return {"smooth_targets": self.smooth_targets}
 
-    def _fit(self, data: FitData) -> Outcome:
+    def _fit(self, data: FitData) -> Optimum[Any]:
         regression = _Regression(data, lambda odds: odds.unsqueeze(1), intercept=True)
         if self.smooth_targets:
             negative, positive = regression.counts
             regression.targets = (1 / (negative + 2), (positive + 1) / (positive + 2))
         found = regression.fit((0,))
         self._set(a_=found.slopes[0], b_=found.intercept)
-        return Outcome(found.minimum.steps, found.minimum.converged, found.minimum.endless)
+        return found.minimum
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         odds = _log_odds(logits)
@@ -110,13 +111,13 @@ class BetaCalibration(_BinaryCalibrator):
         """The arguments that it was made with."""
         return {"parameters": self.free}
 
-    def _fit(self, data: FitData) -> Outcome:
+    def _fit(self, data: FitData) -> Optimum[Any]:
         regression = _Regression(data, self._features, intercept=self.free != "ab")
         found = regression.fit_above_zero()
         a, b = found.slopes if len(found.slopes) == 2 else found.slopes * 2
         c = (a - b) * math.log(2) if self.free == "ab" else found.intercept
         self._set(a_=a, b_=b, c_=c)
-        return Outcome(found.minimum.steps, found.minimum.converged, found.minimum.endless or min(a, b) == 0)
+        return replace(found.minimum, at_boundary=found.minimum.at_boundary or min(a, b) == 0)
 
     def _features(self, odds: Tensor) -> Tensor:
         """What a and b are the factors of."""
@@ -151,7 +152,7 @@ class _Fitted:
 
     slopes: list[float]
     intercept: float
-    minimum: Minimum
+    minimum: Optimum[Tensor]
 
 
 class _Regression:
@@ -186,7 +187,7 @@ class _Regression:
         directions = part.directions()
         start = torch.zeros(directions.shape[1] + self.intercept, dtype=torch.float64)
         if not len(start):
-            return _Fitted([0.0] * len(self.moments.mean), 0.0, Minimum(start, math.log(2), 1, True, False))
+            return _Fitted([0.0] * len(self.moments.mean), 0.0, Optimum(start, math.log(2), 1))
         found = minimize_convex(functools.partial(self._read, columns, part.mean, directions), start)
         chosen = directions @ found.point[: directions.shape[1]]
         slopes = [0.0] * len(self.moments.mean)
@@ -199,7 +200,7 @@ class _Regression:
         """The mean cross-entropy and its derivatives, in one pass."""
         features, intercept, targets, size = self.features, self.intercept, self.targets, len(theta)
 
-        def sums(block: Block) -> Tensor:
+        def sums(block: LabelledLogits) -> Tensor:
             weight = row_weights(block)
             x = features(_log_odds(block.logits))[:, list(columns)]
             z = (x - mean.to(x)) @ directions.to(x)
@@ -217,7 +218,7 @@ class _Regression:
         return Local(float(value), gradient, hessian.view(size, size))
 
 
-def _moments(features: Callable[[Tensor], Tensor], blocks: Iterator[Block]) -> tuple[Moments, float]:
+def _moments(features: Callable[[Tensor], Tensor], blocks: Iterator[LabelledLogits]) -> tuple[Moments, float]:
     """Means and covariances of the features, and the weight of positive rows."""
     moments, positive = Moments(), 0.0
     for block in blocks:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from torch import Tensor, nn
 
-from focalcal.calibrators.base import Calibrator, Outcome
-from focalcal.calibrators.data import Block, FitData, P
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.fit_data import FitData, LabelledLogits, P
 from focalcal.core.checks import require
+from focalcal.core.optimum import Optimum
 
 
 class Compose(Calibrator):
@@ -52,11 +54,13 @@ class Compose(Calibrator):
         """Nothing of its own."""
         return {}
 
-    def _fit(self, data: FitData) -> Outcome:
+    def _fit(self, data: FitData) -> Optimum[Any]:
         for place, part in enumerate(self.parts):
             part._fit_to(data if place == 0 else _After(data, list(self.parts)[:place]))
         reports = [part.report_ for part in self.parts]
-        return Outcome(
+        return Optimum(
+            None,
+            math.nan,
             iterations=sum(report.iterations for report in reports),
             converged=all(report.converged for report in reports),
             at_boundary=any(report.at_boundary for report in reports),
@@ -80,14 +84,14 @@ class _After(FitData):
         self.memory, self.most_rows, self.in_memory = data.memory, data.most_rows, data.in_memory
         self.num_rows, self.mass, self.num_classes = data.num_rows, data.mass, data.num_classes
 
-    def reduce(self, fold: Callable[[Iterator[Block]], P], merge: Callable[[P, P], P]) -> P:
+    def reduce(self, fold: Callable[[Iterator[LabelledLogits]], P], merge: Callable[[P, P], P]) -> P:
         """One pass over the rows, calibrated."""
         calibrated = functools.partial(_after, self._calibrators)
         return self._data.reduce(lambda blocks: fold(map(calibrated, blocks)), merge)
 
 
-def _after(calibrators: list[Calibrator], block: Block) -> Block:
+def _after(calibrators: list[Calibrator], block: LabelledLogits) -> LabelledLogits:
     logits = block.logits
     for calibrator in calibrators:
         logits = calibrator._calibrated(logits).to(logits.dtype)
-    return Block(logits, block.labels, block.weight)
+    return LabelledLogits(logits, block.labels, block.weight)

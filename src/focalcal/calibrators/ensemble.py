@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.calibrators.base import Outcome, StreamFitted
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import Block, FitData
-from focalcal.calibrators.moments import row_weights
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
+from focalcal.calibrators.search.criteria import Criterion
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.core.checks import Array, require
 from focalcal.core.focal import wide_dtype
+from focalcal.core.optimum import Optimum
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 
 # What the scaled and the original prediction keep together, so that the order of the classes shows in float32.
@@ -33,7 +33,7 @@ _SINGULAR = 1e-14
 _LARGEST_LOG_RATIO = 300.0
 
 
-class EnsembleTemperatureScaling(StreamFitted):
+class EnsembleTemperatureScaling(Calibrator):
     r"""Ensemble temperature scaling: a mixture of the scaled, the original and the uniform prediction.
 
     $$ p = w_1\, \mathrm{softmax}(x / T) + w_2\, \mathrm{softmax}(x) + w_3 / K, \qquad w \ge 0, \quad \sum_i w_i = 1 $$
@@ -63,7 +63,7 @@ class EnsembleTemperatureScaling(StreamFitted):
         """The arguments that it was made with."""
         return {"criterion": self.criterion.name, "bounds": list(self.bounds)}
 
-    def _fit(self, data: FitData) -> Outcome:
+    def _fit(self, data: FitData) -> Optimum[Any]:
         scaling = TemperatureScaling(self.criterion.name, bounds=self.bounds)
         scaled = scaling._fit(data)
         if self.criterion.name == "brier":
@@ -76,8 +76,13 @@ class EnsembleTemperatureScaling(StreamFitted):
             before = scaled.before
         self._set(temperature_=scaling.temperature_, weights_=torch.from_numpy(weights))
         capped = bool(weights[2] >= 1 - _LEAST_SHARE)
-        return Outcome(
-            scaled.iterations + passes, scaled.converged and converged, scaled.at_boundary or capped, before, after
+        return Optimum(
+            weights,
+            after,
+            scaled.iterations + passes,
+            scaled.converged and converged,
+            scaled.at_boundary or capped,
+            before,
         )
 
     def _log_probs(self, logits: Tensor) -> Tensor:
@@ -96,7 +101,7 @@ def _log_parts(logits: Tensor, temperature: Tensor | float) -> Tensor:
 def _error_products(data: FitData, temperature: float) -> Array:
     """The means over rows of the products (3, 3) of the three errors p - e_y; the Brier score is quadratic in them."""
 
-    def products(block: Block) -> Array:
+    def products(block: LabelledLogits) -> Array:
         x = block.logits.to(wide_dtype(block.logits.device))
         errors = _log_parts(x, temperature).exp()
         label = block.labels.view(1, -1, 1).expand(3, -1, 1)
@@ -134,7 +139,7 @@ def _least_nll(data: FitData, temperature: float) -> tuple[Array, float, int, bo
 def _nll_of_mixture(data: FitData, temperature: float, weights: Array) -> tuple[float, Array, Array]:
     """The mean NLL of the mixture, its gradient (3,) and Hessian (3, 3), in one pass."""
 
-    def sums(block: Block) -> Array:
+    def sums(block: LabelledLogits) -> Array:
         x = block.logits.to(wide_dtype(block.logits.device))
         label = block.labels.view(1, -1, 1).expand(3, -1, 1)
         log_parts = _log_parts(x, temperature).gather(2, label).squeeze(2)

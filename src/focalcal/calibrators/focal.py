@@ -8,30 +8,30 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from focalcal.calibrators.base import Outcome, StreamFitted
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.fit_data import FitData
 from focalcal.calibrators.search import (
     GAMMAS,
+    Criterion,
     Grid,
     gammas_of,
-    plain_search,
-    search_continuous,
     search_grid,
     search_line,
+    search_newton,
+    search_temperature,
     temperatures_of,
 )
 from focalcal.calibrators.temperature import checked_bounds, plain_grid
 from focalcal.core.checks import require
-from focalcal.core.focal import wide_dtype
-from focalcal.core.focal_map import focal_log_probs
+from focalcal.core.focal_map import focal_log_probs, focal_temperature_log_probs
+from focalcal.core.optimum import Optimum
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 
 # What `FocalCalibration` tries for a criterion that is not smooth.
 _FINE_GAMMAS = tuple(round(-0.9 + 0.05 * i, 2) for i in range(119))  # -0.9 to 5
 
 
-class FocalCalibration(StreamFitted):
+class FocalCalibration(Calibrator):
     r"""The focal calibration map: what the true posterior is where focal training gave the softmax.
 
     $$ p = \Psi^\gamma(\mathrm{softmax}(x)) $$
@@ -80,21 +80,21 @@ class FocalCalibration(StreamFitted):
         criterion["loss_gamma"] = criterion.pop("gamma")
         return {"gamma": self.gamma, **criterion, "gammas": self.gammas}
 
-    def _fit(self, data: FitData) -> Outcome:
+    def _fit(self, data: FitData) -> Optimum[Any]:
         if self.gamma is not None:
-            return Outcome(iterations=0, given=True)
+            return Optimum(self.gamma, math.nan, 0)
         if self.gammas is None and self.criterion.smooth:
-            best = search_continuous(data, self.criterion, temperature_bounds=(1.0, 1.0))
+            best = search_newton(data, self.criterion, temperature_bounds=(1.0, 1.0))
         else:
             best = search_grid(data, self.criterion, self.gammas or _FINE_GAMMAS, [1.0])
-        self._set(gamma_=best.gamma)
-        return Outcome(best.iterations, best.converged, best.at_boundary)
+        self._set(gamma_=best.point.gamma)
+        return best
 
     def _log_probs(self, logits: Tensor) -> Tensor:
-        return focal_log_probs(logits.to(wide_dtype(logits.device)), self._value("gamma_"))
+        return focal_log_probs(logits, self._value("gamma_"))
 
 
-class FocalTemperatureScaling(StreamFitted):
+class FocalTemperatureScaling(Calibrator):
     r"""Focal temperature scaling: a temperature, then the focal calibration map.
 
     $$ p = \Psi^{\gamma}(\mathrm{softmax}(x / T)), \qquad (\gamma, T) = \arg\min \text{criterion} $$
@@ -164,18 +164,17 @@ class FocalTemperatureScaling(StreamFitted):
             "bounds": list(self.bounds),
         }
 
-    def _fit(self, data: FitData) -> Outcome:
+    def _fit(self, data: FitData) -> Optimum[Any]:
         if self.search == "continuous":
-            best = search_continuous(data, self.criterion, temperature_bounds=self.bounds)
+            best = search_newton(data, self.criterion, temperature_bounds=self.bounds)
         elif self.search == "line":
             best = search_line(data, self.criterion, self._gammas, self._temperatures)
         else:
             best = search_grid(data, self.criterion, self._gammas, self._temperatures, refine=self.refine)
         if self.grid is None:  # what TemperatureScaling would take need not be a point of the grid
-            best = min(best, plain_search(data, self.criterion, self.bounds), key=lambda each: each.value)
-        self._set(gamma_=best.gamma, temperature_=best.temperature)
-        return Outcome(best.iterations, best.converged, best.at_boundary)
+            best = min(best, search_temperature(data, self.criterion, self.bounds), key=lambda each: each.value)
+        self._set(gamma_=best.point.gamma, temperature_=best.point.temperature)
+        return best
 
     def _log_probs(self, logits: Tensor) -> Tensor:
-        wide = logits.to(wide_dtype(logits.device))
-        return focal_log_probs(wide / self._value("temperature_"), self._value("gamma_"))
+        return focal_temperature_log_probs(logits, self._value("gamma_"), self._value("temperature_"))

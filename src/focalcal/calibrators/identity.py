@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from focalcal.calibrators.base import Outcome, StreamFitted
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.fit_data import FitData
+from focalcal.calibrators.search.criteria import Criterion
+from focalcal.core.optimum import Optimum
 
 
-class Identity(StreamFitted):
+class Identity(Calibrator):
     r"""Leaves the probabilities as they are: $\log p = \log \mathrm{softmax}(z)$ of the logits $z$.
 
     There is nothing to fit. It stands where a calibrator is asked for and none is better than the raw logits: it is
@@ -30,9 +31,9 @@ class Identity(StreamFitted):
         """None."""
         return {}
 
-    def _fit(self, data: FitData) -> Outcome:
+    def _fit(self, data: FitData) -> Optimum[Any]:
         nll = self.criterion.of(data)
-        return Outcome(before=nll, after=nll)
+        return Optimum(None, nll, 1, before=nll)
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         return torch.log_softmax(logits, 1)

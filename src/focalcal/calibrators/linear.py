@@ -19,18 +19,20 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from focalcal.calibrators.base import Outcome, StreamFitted
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import Block, FitData
-from focalcal.calibrators.moments import Moments, merged_moments, row_weights
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
+from focalcal.calibrators.search.criteria import Criterion
+from focalcal.calibrators.standardisation import Moments, merged_moments
 from focalcal.core.checks import require
 from focalcal.core.convex import Bend, Local, minimize_convex
 from focalcal.core.focal import wide_dtype
+from focalcal.core.optimum import Optimum
 
 # Parameters up to which the Hessian is written down; beyond, conjugate gradients apply it in passes over the data.
 _MOST_OF_VECTOR = 400
@@ -43,7 +45,7 @@ _PENALTY = 0.02
 _TEMPORARY = 1 << 21
 
 
-class _LinearCalibrator(StreamFitted):
+class _LinearCalibrator(Calibrator):
     """Softmax of logits that are linear in `weight_` and `bias_`."""
 
     FITTED = ("weight_", "bias_")
@@ -68,16 +70,16 @@ class _LinearCalibrator(StreamFitted):
         """What the map is linear in."""
         return logits
 
-    def _fit(self, data: FitData) -> Outcome:
+    def _fit(self, data: FitData) -> Optimum[Any]:
         moments, before = data.reduce(self._moments, merged_moments)
         coordinates = self._coordinates(moments)
         found = minimize_convex(_Objective(data, self._inputs, coordinates).read, coordinates.start())
         weight, bias = coordinates.back(found.point)
         self._set(weight_=weight, bias_=bias - bias.mean())
         after = found.value - coordinates.penalty(found.point)
-        return Outcome(found.steps, found.converged, found.endless, before / data.mass, after)
+        return replace(found, value=after, before=before / data.mass)
 
-    def _moments(self, blocks: Iterator[Block]) -> tuple[Moments, float]:
+    def _moments(self, blocks: Iterator[LabelledLogits]) -> tuple[Moments, float]:
         """Means and covariances of the inputs, and the summed NLL of the logits as they are."""
         moments, before = Moments(full=self.FULL), 0.0
         for block in blocks:
@@ -397,7 +399,7 @@ class _Objective:
 
 
 def _rows(
-    inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates, block: Block
+    inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates, block: LabelledLogits
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Features, labels and weights of the rows of a block, some at a time."""
     width = coordinates.size if coordinates.dense else block.logits.shape[1]
@@ -406,7 +408,9 @@ def _rows(
         yield coordinates.features(inputs(logits.to(wide_dtype(logits.device)))), labels, weight
 
 
-def _derivatives(inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates, theta: Tensor, block: Block) -> Tensor:
+def _derivatives(
+    inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates, theta: Tensor, block: LabelledLogits
+) -> Tensor:
     """The summed NLL of a block, its gradient, and its Hessian or the blocks of it, one after the other."""
     sums = torch.zeros(1 + coordinates.size + coordinates.bend_size, dtype=torch.float64)
     for z, labels, weight in _rows(inputs, coordinates, block):
@@ -420,7 +424,11 @@ def _derivatives(inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates, 
 
 
 def _bent(
-    inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates, theta: Tensor, direction: Tensor, block: Block
+    inputs: Callable[[Tensor], Tensor],
+    coordinates: _Coordinates,
+    theta: Tensor,
+    direction: Tensor,
+    block: LabelledLogits,
 ) -> Tensor:
     bent = torch.zeros_like(theta)
     for z, _, weight in _rows(inputs, coordinates, block):

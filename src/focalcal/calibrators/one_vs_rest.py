@@ -21,11 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.calibrators.base import Calibrator, Outcome
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import Block, FitData
-from focalcal.calibrators.lookup import Groups, by_rows, linear_lookup, stacked, step_lookup
-from focalcal.calibrators.moments import row_weights
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
+from focalcal.calibrators.piecewise import ScoreGroups, by_rows, linear_lookup, stacked, step_lookup
+from focalcal.calibrators.search.criteria import Criterion
 from focalcal.core.binning import bin_ranked
 from focalcal.core.checks import Array, require
 from focalcal.core.confidence_histogram import CELLS, cell_of
@@ -54,18 +53,17 @@ class OneVsRest(Calibrator):
         self.criterion = Criterion("brier")
 
     @abstractmethod
-    def _table(self, groups: Groups) -> tuple[Array, Array]:
+    def _table(self, groups: ScoreGroups) -> tuple[Array, Array]:
         """Points and values of the function fitted to one class."""
 
-    def _fit(self, data: FitData) -> Outcome:
+    def _fit(self, data: FitData) -> None:
         if not data.in_memory:
             data.count()  # a stream may turn out to be small
         tables = [self._table(groups) for groups in self._groups(data)]
         columns = (stacked(column) for column in zip(*tables, strict=True))
         self._set(**dict(zip(self.FITTED, columns, strict=True)))
-        return Outcome()
 
-    def _groups(self, data: FitData) -> Iterator[Groups]:
+    def _groups(self, data: FitData) -> Iterator[ScoreGroups]:
         """The ranking of every class that has a function."""
         return _classes(data)
 
@@ -125,10 +123,10 @@ class HistogramBinning(OneVsRest):
         """The arguments that it was made with."""
         return {"num_bins": self.num_bins, "edges": self.edges}
 
-    def _groups(self, data: FitData) -> Iterator[Groups]:
+    def _groups(self, data: FitData) -> Iterator[ScoreGroups]:
         return _classes(data) if data.in_memory else _class_histograms(data)
 
-    def _table(self, groups: Groups) -> tuple[Array, Array]:
+    def _table(self, groups: ScoreGroups) -> tuple[Array, Array]:
         equal_mass = self.edges == "equal_mass"
         num_bins = min(self.num_bins, int(groups.count.sum())) if equal_mass else self.num_bins
         bins = bin_ranked(groups, num_bins=num_bins, edges=self.edges)
@@ -166,7 +164,7 @@ class IsotonicCalibration(OneVsRest):
         """There is nothing to choose."""
         return {}
 
-    def _table(self, groups: Groups) -> tuple[Array, Array]:
+    def _table(self, groups: ScoreGroups) -> tuple[Array, Array]:
         from sklearn.isotonic import IsotonicRegression
 
         mass = groups.mass.astype(np.float64)
@@ -216,14 +214,14 @@ class BayesianBinning(OneVsRest):
         """The arguments that it was made with."""
         return {"range_factor": self.range_factor, "prior_size": self.prior_size}
 
-    def _table(self, groups: Groups) -> tuple[Array, Array]:
+    def _table(self, groups: ScoreGroups) -> tuple[Array, Array]:
         curve = np.zeros(len(groups.value))
         for share, cuts, means in self._models(groups):
             curve += share * np.repeat(means, np.diff(cuts))
         changes = np.concatenate([[0], np.flatnonzero(np.diff(curve)) + 1, [len(curve)]])
         return _steps(groups.edges[changes[1:-1]], curve[changes[:-1]])
 
-    def _models(self, groups: Groups) -> Iterator[tuple[float, Array, Array]]:
+    def _models(self, groups: ScoreGroups) -> Iterator[tuple[float, Array, Array]]:
         """The share of each model that has one, the groups at which its bins begin and end, and the bins' means."""
         cuts, model = self._bins(groups)
         inside = model[1:] == model[:-1]  # between the last cut of a model and the first of the next there is no bin
@@ -246,7 +244,7 @@ class BayesianBinning(OneVsRest):
             bins = slice(ends[index] - num_bins[index], ends[index])
             yield float(share[index]), np.append(below[bins], above[bins][-1]), means[bins]
 
-    def _bins(self, groups: Groups) -> tuple[Array, Array]:
+    def _bins(self, groups: ScoreGroups) -> tuple[Array, Array]:
         """The groups at which the bins of all models begin and end, one model after the other, and the models."""
         root = np.cbrt(float(groups.count.sum()))
         most = min(len(groups.value), math.ceil(root * self.range_factor))
@@ -264,7 +262,7 @@ def _scores(logits: Tensor) -> Tensor:
     return probs[:, 1:] if logits.shape[1] == 2 else probs
 
 
-def _classes(data: FitData) -> Iterator[Groups]:
+def _classes(data: FitData) -> Iterator[ScoreGroups]:
     """The ranking of every class that has a function, read in as many passes as memory asks for."""
     labels, weight = data.columns(_labels_and_weights)
     weights = None if (weight == 1).all() else weight
@@ -273,19 +271,19 @@ def _classes(data: FitData) -> Iterator[Groups]:
     for start in range(0, data.num_classes - first, together):
         (columns,) = data.columns(functools.partial(_some_scores, start, start + together))
         for column, scores in enumerate(columns):
-            yield Groups.of_scores(scores, labels == first + start + column, weights)
+            yield ScoreGroups.of_scores(scores, labels == first + start + column, weights)
 
 
-def _labels_and_weights(block: Block) -> tuple[Array, ...]:
+def _labels_and_weights(block: LabelledLogits) -> tuple[Array, ...]:
     return block.labels.cpu().numpy(), row_weights(block).cpu().numpy()
 
 
-def _some_scores(first: int, end: int, block: Block) -> tuple[Array, ...]:
+def _some_scores(first: int, end: int, block: LabelledLogits) -> tuple[Array, ...]:
     """The scores of some classes, one row a class."""
     return (_scores(block.logits)[:, first:end].T.cpu().numpy(),)
 
 
-def _class_histograms(data: FitData) -> Iterator[Groups]:
+def _class_histograms(data: FitData) -> Iterator[ScoreGroups]:
     """The same from a histogram of the scores of each class, as many classes a pass as there is room for."""
     first = 1 if data.num_classes == 2 else 0
     together = max(1, data.memory // (2 * _BYTES_OF_CELLS))
@@ -296,10 +294,10 @@ def _class_histograms(data: FitData) -> Iterator[Groups]:
             held = mass > 0
             value = score[held] / mass[held]
             whole = bool((mass == count).all())
-            yield Groups(value, mass[held] if whole else count[held], mass[held], right[held], value)
+            yield ScoreGroups(value, mass[held] if whole else count[held], mass[held], right[held], value)
 
 
-def _class_cells(start: int, end: int, first: int, blocks: Iterator[Block]) -> Tensor:
+def _class_cells(start: int, end: int, first: int, blocks: Iterator[LabelledLogits]) -> Tensor:
     """Mass, scores, mass of the class and rows (C, 4, cells) of each cell of the classes in the columns start..end."""
     cells = torch.zeros(end - start, 4, CELLS, dtype=torch.float64)
     offset = torch.arange(end - start).mul_(4 * CELLS)
@@ -322,7 +320,7 @@ def _log_evidence(hits: Array, misses: Array, alpha: Array, beta: Array) -> Arra
     return np.asarray(betaln(hits + alpha, misses + beta) - betaln(alpha, beta))
 
 
-def _cuts(groups: Groups, edges: Array) -> Array:
+def _cuts(groups: ScoreGroups, edges: Array) -> Array:
     """How many groups of equal scores lie at or below each edge."""
     return np.searchsorted(groups.value, edges, side="right")
 

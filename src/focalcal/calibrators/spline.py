@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.calibrators.base import Calibrator, Outcome
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import Block, FitData
-from focalcal.calibrators.lookup import Groups, by_rows, linear_lookup
-from focalcal.calibrators.moments import row_weights
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
+from focalcal.calibrators.piecewise import ScoreGroups, by_rows, linear_lookup
+from focalcal.calibrators.search.criteria import Criterion
 from focalcal.core.checks import Array, require
 from focalcal.core.focal import wide_dtype
 from focalcal.core.ranking import Ranking
@@ -67,12 +66,11 @@ class SplineCalibration(Calibrator):
         """The arguments that it was made with."""
         return {"num_knots": self.num_knots}
 
-    def _fit(self, data: FitData) -> Outcome:
+    def _fit(self, data: FitData) -> None:
         confidence, correct, weight = data.columns(_row_columns)
-        groups = Groups.of_scores(confidence, correct, None if (weight == 1).all() else weight)
+        groups = ScoreGroups.of_scores(confidence, correct, None if (weight == 1).all() else weight)
         scores, calibrated = _thinned(*groups.points(_recalibrated(groups, self.num_knots)))
         self._set(scores_=torch.from_numpy(scores), calibrated_=torch.from_numpy(calibrated))
-        return Outcome()
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         return by_rows(self._calibrated_rows, logits)
@@ -89,7 +87,7 @@ class SplineCalibration(Calibrator):
         return torch.where(is_top, log_top, log_rest + others).clamp(min=limits.min)
 
 
-def _row_columns(block: Block) -> tuple[Array, ...]:
+def _row_columns(block: LabelledLogits) -> tuple[Array, ...]:
     """Confidence, correctness and weight of the rows of a block."""
     top, score = _top(block.logits)
     rows = (score.squeeze(1), top.squeeze(1) == block.labels, row_weights(block))

@@ -121,7 +121,11 @@ def calibrator_entries() -> tuple[CalibratorEntry, ...]:
 
 
 def calibrator_names() -> tuple[str, ...]:
-    """The short names of all calibrators."""
+    """The short names of all calibrators.
+
+    >>> calibrator_names()[:3]
+    ('identity', 'temperature', 'focal')
+    """
     return tuple(_ENTRIES)
 
 

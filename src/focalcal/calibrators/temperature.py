@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from focalcal.calibrators.base import Outcome, StreamFitted
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import FitData
-from focalcal.calibrators.nll import fit_nll_temperature
-from focalcal.calibrators.search import Grid, plain_search, search_grid, temperatures_of
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.fit_data import FitData
+from focalcal.calibrators.search import Criterion, Grid, search_grid, search_temperature, temperatures_of
+from focalcal.calibrators.search.temperature import fit_nll_temperature
 from focalcal.core.checks import require
+from focalcal.core.optimum import Optimum
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 
 
-class TemperatureScaling(StreamFitted):
+class TemperatureScaling(Calibrator):
     r"""Temperature scaling: softens or sharpens all predictions alike, and keeps every predicted class.
 
     $$ p = \mathrm{softmax}(x / T), \qquad T = \arg\min_T \text{criterion} $$
@@ -70,17 +71,18 @@ class TemperatureScaling(StreamFitted):
             "bounds": list(self.bounds),
         }
 
-    def _fit(self, data: FitData) -> Outcome:
+    def _fit(self, data: FitData) -> Optimum[Any]:
         if self._temperatures is None and self.criterion.name == "nll":
-            solved, before = fit_nll_temperature(data, self.bounds)
-            self._set(temperature_=solved.temperature)
-            return Outcome(solved.passes, solved.converged, solved.at_boundary, before, min(solved.nll, before))
+            solved = fit_nll_temperature(data, self.bounds)
+            self._set(temperature_=solved.point)
+            assert solved.before is not None
+            return replace(solved, value=min(solved.value, solved.before))
         if self._temperatures is None:
-            best = plain_search(data, self.criterion, self.bounds)
+            best = search_temperature(data, self.criterion, self.bounds)
         else:
             best = search_grid(data, self.criterion, [0.0], self._temperatures, refine=self.refine)
-        self._set(temperature_=best.temperature)
-        return Outcome(best.iterations, best.converged, best.at_boundary)
+        self._set(temperature_=best.point.temperature)
+        return best
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         return torch.log_softmax(logits / self._value("temperature_").to(logits.dtype), 1)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from focalcal.core.optimum import Optimum
+
 # Of the largest entry of a gradient; the coordinates make it a mean of numbers around 1.
 _GRADIENT = 1e-12
 # The same where each digit costs many passes: of the value it leaves about the square.
@@ -66,19 +68,10 @@ class Local:
     hessian: Tensor | Bend
 
 
-@dataclass(frozen=True)
-class Minimum:
-    """Where the search ended; `endless` says that the function goes on falling, ever more slowly, to infinity."""
-
-    point: Tensor
-    value: float
-    steps: int
-    converged: bool
-    endless: bool
-
-
-def minimize_convex(read: Callable[[Tensor], Local], start: Tensor) -> Minimum:
+def minimize_convex(read: Callable[[Tensor], Local], start: Tensor) -> Optimum[Tensor]:
     """The minimum of a convex function that `read` gives with its derivatives; the value never rises on the way.
+
+    `at_boundary` says that the function goes on falling, ever more slowly, to infinity.
 
     >>> def read(x):  # exp(x) - 2 x
     ...     return Local(float(x.exp() - 2 * x), x.exp() - 2, x.exp()[None])
@@ -87,7 +80,7 @@ def minimize_convex(read: Callable[[Tensor], Local], start: Tensor) -> Minimum:
     """
     point, here, damping = start, read(start), _LEAST_DAMPING
     if not math.isfinite(here.value):  # the data must have changed since they were checked
-        return Minimum(point, here.value, 0, False, False)
+        return Optimum(point, here.value, 0, False, False)
     enough = _GRADIENT if isinstance(here.hessian, Tensor) else _GRADIENT_BY_PASSES
     for steps in range(1, _MAX_STEPS + 1):
         step, damping = _step(here, damping)
@@ -109,13 +102,13 @@ def minimize_convex(read: Callable[[Tensor], Local], start: Tensor) -> Minimum:
             damping = max(4 * damping, _FIRST_DAMPING)
         elif kept > 0.9:
             damping = max(damping / 10, _LEAST_DAMPING)
-    return Minimum(point, here.value, steps, False, float(step.abs().max()) > _LONG_STEP)
+    return Optimum(point, here.value, steps, False, float(step.abs().max()) > _LONG_STEP)
 
 
-def _ended(point: Tensor, here: Local, steps: int, step: Tensor) -> Minimum:
+def _ended(point: Tensor, here: Local, steps: int, step: Tensor) -> Optimum[Tensor]:
     endless = float(step.abs().max()) > _LONG_STEP
     # Of a minimum the step, which is known, gives the last digits.
-    return Minimum(point if endless else point + step, here.value, steps, not endless, endless)
+    return Optimum(point if endless else point + step, here.value, steps, not endless, endless)
 
 
 def _step(here: Local, damping: float) -> tuple[Tensor, float]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -39,6 +39,8 @@ from focalcal.errors import InputError
 
 # From these log-odds on -v log v / (1-v) is 1 - (1-v)/2 to the last bit, and v log v / (1-v) would lose some.
 _SURE = 18.0
+# From these log-odds on r - v loses digits; w/2 - w^2/6 is right to 1e-11 there.
+_SERIES = 12.0
 # log of a probability that is zero: finite, so that Newton can work with it, and exp of it is exactly 0.
 _LOG_ZERO = -1e4
 
@@ -51,13 +53,54 @@ def log_h(log_odds: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
     >>> log_h(torch.zeros(1, dtype=torch.float64), torch.tensor(0.0))  # gamma 0: log v, here log(1/2)
     (tensor([-0.6931], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
     """
+    v, not_v, cross_entropy, r = _terms(log_odds)
+    value = gamma * F.softplus(log_odds, threshold=50.0) - cross_entropy - torch.log1p(gamma * r)
+    slope = not_v + gamma * v * (1 - (torch.where(v > 0, cross_entropy, 0.0) - 1 + r) / (1 + gamma * r))
+    return value, slope
+
+
+def _terms(log_odds: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r"""$v$, $1 - v$, $-\log v$ and $r = -v \log v / (1-v)$ of log-odds."""
     cross_entropy = F.softplus(-log_odds, threshold=50.0)  # -log v
     v, not_v = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
     r = torch.where(v > 0, v * cross_entropy / not_v.clamp_min(1e-300), torch.zeros_like(v))
     r = torch.where(log_odds > _SURE, 1 - torch.exp(-log_odds) / 2, r)
-    value = gamma * F.softplus(log_odds, threshold=50.0) - cross_entropy - torch.log1p(gamma * r)
-    slope = not_v + gamma * v * (1 - (torch.where(v > 0, cross_entropy, 0.0) - 1 + r) / (1 + gamma * r))
-    return value, slope
+    return v, not_v, cross_entropy, r
+
+
+class LogHDerivatives(NamedTuple):
+    """log h of some log-odds z, and its first and second derivatives by z and gamma."""
+
+    value: Tensor
+    by_z: Tensor
+    by_gamma: Tensor
+    zz: Tensor
+    z_gamma: Tensor
+    gamma_gamma: Tensor
+
+
+def log_h_derivatives(log_odds: Tensor, gamma: float) -> LogHDerivatives:
+    r"""$\ell = \log h$ at log-odds z with all first and second derivatives, because $r' = r - v$.
+
+    $$ \ell_z = w + \gamma v - \gamma \frac{r - v}{D}, \quad \ell_\gamma = -\log w - \frac{r}{D}, \quad
+       \ell_{z\gamma} = v - \frac{r - v}{D^2}, \quad \ell_{\gamma\gamma} = \frac{r^2}{D^2}, $$
+    $$ \ell_{zz} = (\gamma - 1) v w - \gamma \frac{r - v - v w}{D} + \gamma^2 \frac{(r - v)^2}{D^2} $$
+
+    where $v = \sigma(z)$, $w = 1 - v$, $r = -v \log v / w$ and $D = 1 + \gamma r$.
+
+    >>> log_h_derivatives(torch.zeros(1, dtype=torch.float64), 0.0).by_z
+    tensor([0.5000], dtype=torch.float64)
+    """
+    v, w, minus_log_v, r = _terms(log_odds)
+    minus_log_w = F.softplus(log_odds, threshold=50.0)
+    ahead = torch.where(log_odds > _SERIES, w / 2 - w * w / 6, r - v)  # r - v
+    d = 1 + gamma * r
+    value = gamma * minus_log_w - minus_log_v - torch.log1p(gamma * r)
+    by_z = w + gamma * v - gamma * ahead / d
+    by_gamma = minus_log_w - r / d
+    zz = (gamma - 1) * v * w - gamma * (ahead - v * w) / d + (gamma * ahead / d) ** 2
+    z_gamma = v - ahead / (d * d)
+    return LogHDerivatives(value, by_z, by_gamma, zz, z_gamma, (r / d) ** 2)
 
 
 def focal_log_probs(logits: Tensor, gamma: Tensor) -> Tensor:
@@ -75,6 +118,18 @@ def focal_log_probs(logits: Tensor, gamma: Tensor) -> Tensor:
     log_h_of_others = log_v - gamma * torch.log1p(-v) - torch.log1p(gamma * r)
     log_h_of_top, _ = log_h(log_odds(logits, top.squeeze(-1)), gamma)
     return torch.log_softmax(log_h_of_others.scatter(-1, top, log_h_of_top), -1)
+
+
+def focal_temperature_log_probs(logits: Tensor, gamma: Tensor | float, temperature: Tensor | float) -> Tensor:
+    r"""Log-probabilities of the focal temperature family, $\Psi^\gamma(\mathrm{softmax}(x / T))$, in float64.
+
+    Source: [komisarenko2024, Sec. 4.2].
+
+    >>> focal_temperature_log_probs(torch.tensor([[2.0, 0.0]]), 1.0, 2.0).exp()
+    tensor([[0.8555, 0.1445]], dtype=torch.float64)
+    """
+    wide = logits.to(wide_dtype(logits.device))
+    return focal_log_probs(wide / temperature, torch.as_tensor(gamma, dtype=wide.dtype, device=wide.device))
 
 
 @overload

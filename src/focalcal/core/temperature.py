@@ -17,6 +17,7 @@ from torch import Tensor
 from focalcal.core.checks import Array, ArrayLike, require, require_finite, to_classes, to_tensor
 from focalcal.core.focal import wide_dtype
 from focalcal.core.focal_map import log_h
+from focalcal.core.optimum import Optimum
 
 # Published temperatures lie between 0.7 and 5.3. The lower end keeps a model that made no mistake on a small set from
 # claiming certainty; the upper one is all but uniform.
@@ -55,7 +56,7 @@ def optimal_temperature(logits: ArrayLike, labels: ArrayLike, *, start: float = 
         sums = [tempered_sums(logits, labels, None, inverse_temperature) for logits, labels in parts]
         return functools.reduce(TemperedSums.merge, sums)
 
-    return solve_temperature(read, start=start).temperature
+    return solve_temperature(read, start=start).point
 
 
 @dataclass(frozen=True)
@@ -113,23 +114,12 @@ def _cumulants(moments: list[Tensor]) -> list[Tensor]:
     return cumulants
 
 
-@dataclass(frozen=True)
-class SolvedTemperature:
-    """A temperature, the mean NLL there, and how it was found."""
-
-    temperature: float
-    nll: float
-    passes: int
-    converged: bool
-    at_boundary: bool
-
-
 def solve_temperature(
     read: Callable[[float], TemperedSums],
     *,
     start: float = 1.0,
     bounds: tuple[float, float] = TEMPERATURE_BOUNDS,
-) -> SolvedTemperature:
+) -> Optimum[float]:
     r"""The temperature with the smallest mean NLL: steps to the minimum of a Taylor series, safeguarded by a bracket.
 
     `read` gives the sums over all rows at an inverse temperature. The NLL is convex in $\beta = 1/T$, so there is one
@@ -146,14 +136,14 @@ def solve_temperature(
         slope = inverse * series[1]
         outward = (u == upper and slope < 0) or (u == lower and slope > 0)
         if slope == 0 or outward:
-            return SolvedTemperature(1 / inverse, float(series[0]), passes, True, bool(outward))
+            return Optimum(1 / inverse, float(series[0]), passes, True, bool(outward))
         low, high = (u, high) if slope < 0 else (low, u)
         step, unsure = (math.inf, math.inf) if sums.all_right else _least(series, inverse)  # downhill for ever
         there = inverse + step
         if unsure <= _LAST_STEP * inverse and math.exp(low) <= there <= math.exp(high):
-            return SolvedTemperature(1 / there, _value(series, step), passes, True, False)
+            return Optimum(1 / there, _value(series, step), passes, True, False)
         u = _next(math.log(there) if there > 0 else -math.inf, low, high, lower, upper)
-    return SolvedTemperature(math.exp(-u), float(series[0]), passes, False, False)
+    return Optimum(math.exp(-u), float(series[0]), passes, False, False)
 
 
 def _least(series: Array, inverse: float) -> tuple[float, float]:

@@ -96,7 +96,7 @@ class Mapped(Stream):
 class Batches(Stream):
     """Batches that a function opens anew for each pass."""
 
-    name = "batches_factory"
+    name = "batches"
 
     def __init__(self, factory: BatchesFactory, kind: Kind, *, memory: int | None = None) -> None:
         require(callable(factory), self.name, "must be a function that opens the data anew", type(factory))

@@ -9,10 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import data_of_arrays
+from focalcal.calibrators.fit_data import data_of_arrays
 from focalcal.calibrators.focal import FocalTemperatureScaling
-from focalcal.calibrators.search import plain_search
+from focalcal.calibrators.search import Criterion, search_temperature
 from focalcal.core.checks import Array, require
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 from focalcal.files.prediction_table import PredictionTable
@@ -125,7 +124,7 @@ def _landscape(
 
 def _best_temperature(table: PredictionTable, criterion: str, num_bins: int) -> float:
     data = data_of_arrays(table.scores, labels_of(table), table.kind, table.weights)
-    return plain_search(data, Criterion(criterion, num_bins=num_bins), TEMPERATURE_BOUNDS).temperature
+    return search_temperature(data, Criterion(criterion, num_bins=num_bins), TEMPERATURE_BOUNDS).point.temperature
 
 
 def _known(fitted: Sequence[Calibrator], criterion: str) -> list[tuple[float, float]]:

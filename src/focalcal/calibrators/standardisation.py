@@ -1,4 +1,4 @@
-"""Means and covariances of what a linear calibrator reads, and the coordinates in which its fit is well conditioned."""
+"""Means and covariances of the inputs of a linear calibrator, and coordinates in which its fit is well conditioned."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-
-from focalcal.calibrators.data import Block
-from focalcal.core.focal import wide_dtype
 
 # What varies by less than so many roundings is constant.
 _ROUNDINGS = 16.0
@@ -88,9 +85,3 @@ class Moments:
 def merged_moments(one: tuple[Moments, float], other: tuple[Moments, float]) -> tuple[Moments, float]:
     """Those of the rows of both, and the sum that was taken beside them."""
     return one[0].merge(other[0]), one[1] + other[1]
-
-
-def row_weights(block: Block) -> Tensor:
-    """The weights (n,) of the rows, 1 where there are none."""
-    wide = wide_dtype(block.logits.device)
-    return block.weight if block.weight is not None else torch.ones_like(block.labels, dtype=wide)

@@ -1,4 +1,4 @@
-"""Functions of a score that are kept as tables, one per class: steps, or straight lines between points.
+"""Piecewise functions of a score, kept as tables, one per class: steps, or straight lines between points.
 
 The search takes a fixed number of steps and no branch, so that ONNX can write it down, and its memory grows with the
 scores and not with the table.
@@ -25,16 +25,16 @@ _ROUNDING = 16 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
-class Groups(Ranking):
+class ScoreGroups(Ranking):
     """A ranking whose groups are scores that only rounding keeps apart, from `least` to `value` each."""
 
     least: Array
 
     @staticmethod
-    def of_scores(scores: Array, correct: Array, weight: Array | None = None) -> Groups:
+    def of_scores(scores: Array, correct: Array, weight: Array | None = None) -> ScoreGroups:
         """The groups of rows (N,), weighted or not.
 
-        >>> Groups.of_scores(np.array([0.5, 0.9, 0.5 + 1e-16]), np.array([True, True, False])).right
+        >>> ScoreGroups.of_scores(np.array([0.5, 0.9, 0.5 + 1e-16]), np.array([True, True, False])).right
         array([1, 1])
         """
         exact = Ranking.of_rows(scores, correct, weight)
@@ -44,7 +44,7 @@ class Groups(Ranking):
             for column in (exact.count, exact.mass, exact.right)
         )
         last = np.append(starts[1:], len(exact.value)) - 1
-        return Groups(exact.value[last], count, mass, right, exact.value[starts])
+        return ScoreGroups(exact.value[last], count, mass, right, exact.value[starts])
 
     @property
     def edges(self) -> Array:

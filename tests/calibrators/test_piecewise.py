@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from focalcal.calibrators import lookup
-from focalcal.calibrators.lookup import by_rows, linear_lookup, stacked, step_lookup
+from focalcal.calibrators import piecewise
+from focalcal.calibrators.piecewise import by_rows, linear_lookup, stacked, step_lookup
 
 
 def table(length, seed=0):
@@ -41,7 +41,7 @@ def test_lines_are_those_of_numpy(length):
 def test_rows_taken_in_parts_are_the_rows(rows, monkeypatch):
     logits = torch.randn(rows, 3, generator=torch.Generator().manual_seed(0))
     expected, seen = torch.log_softmax(logits.double(), 1).float(), []
-    monkeypatch.setattr(lookup, "_TOGETHER", 12)
+    monkeypatch.setattr(piecewise, "_TOGETHER", 12)
     got = by_rows(lambda part: seen.append(len(part)) or torch.log_softmax(part.double(), 1), logits)
     assert got.dtype == torch.float32
     assert torch.equal(got, expected)

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 import focalcal as fc
-from focalcal.calibrators import scan
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import data_of_arrays
-from focalcal.calibrators.scan import focal_temperature_map, scan_grid, scan_lines
+from focalcal.calibrators.fit_data import data_of_arrays
+from focalcal.calibrators.search import Criterion, fast_family, focal_temperature_map, grid
+from focalcal.calibrators.search.grid import scan_grid, scan_lines
 
 GAMMAS = (-0.9, -0.5, 0.0, 0.05, 1.0, 5.0, 20.0)
 TEMPERATURES = (0.01, 0.05, 0.3, 0.8, 1.0, 1.3, 2.5, 5.0, 100.0)
@@ -51,8 +50,8 @@ def test_the_scan_finds_what_a_direct_evaluation_of_every_point_finds(classes, c
     found = scan_grid(data_of(logits, labels), criterion, gammas, temperatures)
     table = {(g, t): direct(logits, labels, g, t, criterion) for g in gammas for t in temperatures}
     assert found.value == pytest.approx(min(table.values()), abs=1e-12)
-    assert table[found.gamma, found.temperature] == pytest.approx(min(table.values()), abs=1e-12)
-    assert found.points == len(table)
+    assert table[found.point] == pytest.approx(min(table.values()), abs=1e-12)
+    assert found.iterations == len(table)
 
 
 @pytest.mark.parametrize("classes", [3, 40])
@@ -60,11 +59,14 @@ def test_the_scan_finds_what_a_direct_evaluation_of_every_point_finds(classes, c
 def test_every_value_of_a_smooth_scan_is_right_to_what_it_promises(classes, criterion):
     logits, labels = planted(200, classes, seed=3)
     lines = [(temperature, GAMMAS) for temperature in TEMPERATURES]
-    values = scan._smooth_values(data_of(logits, labels), criterion, lines)
+    values = grid._smooth_values(data_of(logits, labels), criterion, lines)
     for (temperature, _), row in zip(lines, values, strict=True):
         for gamma, value in zip(GAMMAS, row, strict=True):
             expected = criterion.of(data_of(logits, labels), focal_temperature_map(gamma, temperature))
-            assert value == pytest.approx(expected, rel=scan._SURE, abs=scan._SURE), (gamma, temperature)
+            assert value == pytest.approx(expected, rel=fast_family.SCAN_ERROR, abs=fast_family.SCAN_ERROR), (
+                gamma,
+                temperature,
+            )
 
 
 @pytest.mark.parametrize("classes", [2, 50])
@@ -72,22 +74,22 @@ def test_confidences_of_a_scan_are_right_and_what_it_leaves_out_is_worse(classes
     logits, labels = planted(400, classes, seed=5)
     criterion, temperatures = Criterion("ada_ece"), [0.2 * i for i in range(1, 26)]
     lines = [(temperature, (-0.5, 0.0, 1.0, 5.0)) for temperature in temperatures]
-    values = scan._gap_values(data_of(logits, labels), criterion, lines)
+    values = grid._gap_values(data_of(logits, labels), criterion, lines)
     least = min(row.min() for row in values)
     left_out = 0
     for (temperature, gammas), row in zip(lines, values, strict=True):
         for gamma, value in zip(gammas, row, strict=True):
             exact = criterion.of(data_of(logits, labels), focal_temperature_map(gamma, temperature))
             left_out += math.isinf(value)
-            assert exact > least if math.isinf(value) else value == pytest.approx(exact, abs=scan._SURE)
+            assert exact > least if math.isinf(value) else value == pytest.approx(exact, abs=fast_family.SCAN_ERROR)
     assert left_out > len(temperatures)  # or it would not be fast
 
 
 def test_for_gamma_zero_whole_stretches_of_temperatures_are_never_looked_at(monkeypatch):
     logits, labels = planted(2000, 10)
     looked = []
-    confidences = scan._block_confidences
-    monkeypatch.setattr(scan, "_block_confidences", lambda *args: looked.append(args[0]) or confidences(*args))
+    confidences = grid.block_confidences
+    monkeypatch.setattr(grid, "block_confidences", lambda *args: looked.append(args[0]) or confidences(*args))
     temperatures = [i / 100 for i in range(1, 501)]
     found = scan_grid(data_of(logits, labels), Criterion("ada_ece"), [0.0], temperatures)
     assert 10 < len(looked) < 100
@@ -98,13 +100,13 @@ def test_for_gamma_zero_whole_stretches_of_temperatures_are_never_looked_at(monk
 def test_the_polynomials_are_as_right_as_promised_or_not_used():
     q = np.concatenate([np.geomspace(1e-12, 1 / 9, 5000), np.linspace(1e-6, 1 / 9, 5000)])
     gammas = (-0.9, -0.5, 0.0, 0.3, 1.0, 5.0, 20.0)
-    linear, square, exact = scan._polynomials(gammas)
+    linear, square, exact = fast_family._polynomials(gammas)
     assert exact == [6]  # gamma 20 needs more than ten terms
-    monomials = scan._monomials(q)
+    monomials = fast_family._monomials(q)
     for place, gamma in enumerate(gammas[:6]):
         ratio = (1 - q) ** -gamma / (1 - gamma * q * np.log(q) / (1 - q))
-        assert np.abs(monomials @ linear[place].numpy() - ratio).max() < 1.05 * scan._POLYNOMIAL
-        assert np.abs(monomials @ square[place].numpy() - q * ratio**2).max() < 1.05 * scan._POLYNOMIAL
+        assert np.abs(monomials @ linear[place].numpy() - ratio).max() < 1.05 * fast_family._POLYNOMIAL
+        assert np.abs(monomials @ square[place].numpy() - q * ratio**2).max() < 1.05 * fast_family._POLYNOMIAL
 
 
 @pytest.mark.parametrize("name", ["nll", "ece", "ada_ece"])
@@ -115,7 +117,7 @@ def test_whole_number_weights_are_repeated_rows(name):
     gammas, temperatures = (-0.5, 0.0, 1.0), (0.8, 1.2, 1.5, 1.9)
     weighted = scan_grid(data_of(logits, labels, weight.double()), Criterion(name), gammas, temperatures)
     repeated = scan_grid(data_of(logits[kept], labels[kept]), Criterion(name), gammas, temperatures)
-    assert (weighted.gamma, weighted.temperature) == (repeated.gamma, repeated.temperature)
+    assert weighted.point == repeated.point
     assert weighted.value == pytest.approx(repeated.value, abs=1e-12)
 
 
@@ -123,7 +125,7 @@ def test_whole_number_weights_are_repeated_rows(name):
 def test_ties_go_to_the_temperature_nearest_to_one_and_to_gamma_zero(criterion):
     logits, labels = torch.zeros(30, 4, dtype=torch.float64), torch.arange(30) % 4
     found = scan_grid(data_of(logits, labels), criterion, (-0.5, 0.0, 1.0), [i / 10 for i in range(1, 30)])
-    assert (found.gamma, found.temperature) == (0.0, 1.0)
+    assert found.point == (0.0, 1.0)
     assert not found.at_boundary
 
 
@@ -131,7 +133,7 @@ def test_rows_that_are_not_kept_give_the_same_result(monkeypatch):
     logits, labels = planted(300, 30)
     gammas, temperatures = (-0.5, 0.0, 0.5, 1.0), (0.8, 1.2, 1.6, 2.0)
     kept = scan_grid(data_of(logits, labels), Criterion("ece"), gammas, temperatures)
-    monkeypatch.setattr(scan, "_KEPT", 0)
+    monkeypatch.setattr(grid, "_KEPT", 0)
     assert scan_grid(data_of(logits, labels), Criterion("ece"), gammas, temperatures) == kept
 
 

@@ -1,14 +1,8 @@
-r"""Smooth criteria of the focal temperature family, with their derivatives, and the minimum by Newton's method.
+r"""Newton's method for smooth criteria of the focal temperature family.
 
 The family in $\theta = (\gamma, u)$, $u = \log(1/T)$: let $z_j$ be the log-odds of class j in $\mathrm{softmax}(e^u x)$
-and $\ell_j = \log h(z_j)$ as in `focalcal.core.focal_map`. With $v = \sigma(z)$, $w = 1 - v$, $r = -v \log v / w$ and
-$D = 1 + \gamma r$,
-
-$$ \ell_z = w + \gamma v - \gamma \frac{r - v}{D}, \quad \ell_\gamma = -\log w - \frac{r}{D}, \quad
-   \ell_{z\gamma} = v - \frac{r - v}{D^2}, \quad \ell_{\gamma\gamma} = \frac{r^2}{D^2}, $$
-$$ \ell_{zz} = (\gamma - 1) v w - \gamma \frac{r - v - v w}{D} + \gamma^2 \frac{(r - v)^2}{D^2} $$
-
-because $r' = r - v$. In u, with $m_{-j}$ and $s_{-j}$ the mean and variance of x under the other classes' shares,
+and $\ell_j = \log h(z_j)$, with the derivatives of `focalcal.core.focal_map.log_h_derivatives`. In u, with $m_{-j}$ and
+$s_{-j}$ the mean and variance of x under the other classes' shares,
 
 $$ z_u = e^u (x_j - m_{-j}), \qquad z_{uu} = z_u - e^{2u} s_{-j} $$
 """
@@ -17,28 +11,51 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.calibrators.criteria import Criterion
-from focalcal.calibrators.data import Block, FitData
+from focalcal.calibrators.fit_data import FitData, LabelledLogits
+from focalcal.calibrators.search.criteria import Criterion
+from focalcal.calibrators.search.grid import FamilyPoint, scan_lines
+from focalcal.calibrators.search.sample import sampled
 from focalcal.core.checks import Array
 from focalcal.core.focal import wide_dtype
 from focalcal.core.focal_loss import all_log_odds
+from focalcal.core.focal_map import log_h_derivatives
+from focalcal.core.optimum import Optimum
 
 GAMMA_BOUNDS = (-0.95, 20.0)
-# From these log-odds on r - v loses digits; w/2 - w^2/6 is right to 1e-11 there.
-_SERIES = 12.0
-_SURE = 40.0
 _MAX_PASSES = 60
 # Logits that are taken together: there are some thirty temporaries of their size, in float64.
 _BLOCK = 1 << 16
 _GRADIENT = 1e-10
 _STEP = 1e-9
+# Where Newton's method may start: one point near every minimum that a network's logits have shown.
+_START_TEMPERATURES = (
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.35,
+    0.5,
+    0.7,
+    0.85,
+    1.0,
+    1.2,
+    1.5,
+    2.0,
+    3.0,
+    5.0,
+    10.0,
+    30.0,
+    100.0,
+    500.0,
+)
+_START_GAMMAS = (-0.75, -0.5, -0.25, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -48,18 +65,6 @@ class Derivatives:
     value: float
     gradient: Array
     hessian: Array
-
-
-@dataclass(frozen=True)
-class Minimum:
-    """Where Newton's method ended."""
-
-    gamma: float
-    temperature: float
-    value: float
-    passes: int
-    converged: bool
-    at_boundary: bool
 
 
 # The pairs of parameters of which there are second derivatives: gamma gamma, gamma u, u u.
@@ -73,7 +78,7 @@ def criterion_derivatives(data: FitData, criterion: Criterion, gamma: float, log
     return Derivatives(value, np.array([by_gamma, by_u]), np.array([[gg, gu], [gu, uu]]))
 
 
-def _sums(block: Block, criterion: Criterion, gamma: float, log_inverse: float) -> Array:
+def _sums(block: LabelledLogits, criterion: Criterion, gamma: float, log_inverse: float) -> Array:
     """Those of the rows of a block, added up."""
     sums = np.zeros(6)
     for part in block.split(_BLOCK):
@@ -81,7 +86,7 @@ def _sums(block: Block, criterion: Criterion, gamma: float, log_inverse: float) 
     return sums
 
 
-def _block_derivatives(block: Block, criterion: Criterion, gamma: float, log_inverse: float) -> list[Tensor]:
+def _block_derivatives(block: LabelledLogits, criterion: Criterion, gamma: float, log_inverse: float) -> list[Tensor]:
     """Value, two first and three second derivatives of each row (n,)."""
     x = block.logits.to(wide_dtype(block.logits.device))
     values, first, second = _family_derivatives(x - x.amax(1, keepdim=True), gamma, math.exp(log_inverse))
@@ -134,21 +139,10 @@ def _focal(nll: Tensor, derivatives: list[Tensor], gamma: float) -> list[Tensor]
 
 def _family_derivatives(x: Tensor, gamma: float, inverse: float) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """log h of all classes (n, K), its first derivatives by gamma and u, and the second ones, as in the module."""
-    z = all_log_odds(inverse * x)
-    v, w = torch.sigmoid(z), torch.sigmoid(-z)
-    minus_log_v = torch.nn.functional.softplus(-z, threshold=50.0)
-    minus_log_w = torch.nn.functional.softplus(z, threshold=50.0)
-    r = torch.where(v > 0, v * minus_log_v / w.clamp(min=1e-300), 0.0)
-    r = torch.where(z > _SURE, 1.0, r)
-    ahead = torch.where(z > _SERIES, w / 2 - w * w / 6, r - v)  # r - v
-    d = 1 + gamma * r
-    value = gamma * minus_log_w - minus_log_v - torch.log1p(gamma * r)
-    by_z = w + gamma * v - gamma * ahead / d
-    by_gamma = minus_log_w - r / d
-    zz = (gamma - 1) * v * w - gamma * (ahead - v * w) / d + (gamma * ahead / d) ** 2
-    z_gamma = v - ahead / (d * d)
+    at = log_h_derivatives(all_log_odds(inverse * x), gamma)
     z_u, z_uu = _log_odds_derivatives(x, inverse)
-    return value, [by_gamma, by_z * z_u], [(r / d) ** 2, z_gamma * z_u, zz * z_u**2 + by_z * z_uu]
+    second = [at.gamma_gamma, at.z_gamma * z_u, at.zz * z_u**2 + at.by_z * z_uu]
+    return at.value, [at.by_gamma, at.by_z * z_u], second
 
 
 def _log_odds_derivatives(x: Tensor, inverse: float) -> tuple[Tensor, Tensor]:
@@ -170,11 +164,11 @@ def _log_odds_derivatives(x: Tensor, inverse: float) -> tuple[Tensor, Tensor]:
 
 def minimize(
     read: Callable[[float, float], Derivatives],
-    start: tuple[float, float],
+    start: FamilyPoint,
     *,
     gamma_bounds: tuple[float, float] = GAMMA_BOUNDS,
     temperature_bounds: tuple[float, float],
-) -> Minimum:
+) -> Optimum[FamilyPoint]:
     """A stationary point of a criterion from `start` (gamma, T), by Newton's method in a trust region and a box.
 
     `read` gives the derivatives at (gamma, log 1/T). A parameter whose bounds are equal is fixed. The criterion never
@@ -182,7 +176,7 @@ def minimize(
     """
     low = np.array([gamma_bounds[0], -math.log(temperature_bounds[1])])
     high = np.array([gamma_bounds[1], -math.log(temperature_bounds[0])])
-    point = np.clip([start[0], -math.log(start[1])], low, high)
+    point = np.clip([start.gamma, -math.log(start.temperature)], low, high)
     here, radius, converged, passes = read(*point), 1.0, False, 1
     while passes < _MAX_PASSES and not converged:
         free = (high > low) & ~((point <= low) & (here.gradient > 0)) & ~((point >= high) & (here.gradient < 0))
@@ -200,7 +194,8 @@ def minimize(
             radius = float(np.abs(step).max()) / 4
         converged = bool(np.abs(step).max() <= _STEP)
     at_boundary = bool((((point <= low) | (point >= high)) & (high > low)).any())
-    return Minimum(float(point[0]), math.exp(-point[1]), here.value, passes, converged, at_boundary)
+    found = FamilyPoint(float(point[0]), math.exp(-point[1]))
+    return Optimum(found, here.value, passes, converged, at_boundary)
 
 
 def _newton_step(here: Derivatives, free: Array, radius: float) -> Array:
@@ -213,3 +208,35 @@ def _newton_step(here: Derivatives, free: Array, radius: float) -> Array:
     step[places] = -(axes @ (along / bends))
     length = float(np.abs(step).max())
     return step * min(1.0, radius / length) if length > 0 else step
+
+
+def search_newton(
+    data: FitData,
+    criterion: Criterion,
+    *,
+    gamma_bounds: tuple[float, float] = GAMMA_BOUNDS,
+    temperature_bounds: tuple[float, float],
+) -> Optimum[FamilyPoint]:
+    """The least of a smooth criterion by Newton's method; a parameter whose bounds are equal is fixed.
+
+    On a sample of the rows, from the best of some points and from the best temperature without a map; then on all.
+    """
+    some = sampled(data)
+    minimum = functools.partial(minimize, gamma_bounds=gamma_bounds, temperature_bounds=temperature_bounds)
+    temperatures = _inside(_START_TEMPERATURES, temperature_bounds)
+    gammas = _inside(_START_GAMMAS, gamma_bounds)
+    start = scan_lines(some, criterion, [(temperature, gammas) for temperature in temperatures])
+    starts = [start.point]
+    if len(gammas) > 1 and len(temperatures) > 1 and start.point.gamma != 0:
+        plain = scan_lines(some, criterion, [(temperature, (0.0,)) for temperature in temperatures])
+        starts.append(FamilyPoint(0.0, plain.point.temperature))
+    ends = [minimum(functools.partial(criterion_derivatives, some, criterion), point) for point in starts]
+    best, passes = min(ends, key=lambda each: each.value), sum(each.iterations for each in ends)
+    if some is not data:
+        return minimum(functools.partial(criterion_derivatives, data, criterion), best.point)
+    return replace(best, iterations=passes)
+
+
+def _inside(values: Sequence[float], bounds: tuple[float, float]) -> tuple[float, ...]:
+    inside = tuple(value for value in values if bounds[0] <= value <= bounds[1])
+    return inside or bounds[:1]

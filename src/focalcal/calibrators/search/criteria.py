@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from focalcal.calibrators.data import Block, FitData
+from focalcal.calibrators.fit_data import FitData, LabelledLogits
 from focalcal.core.binning import Bins, bin_norm, bin_predictions, bin_ranked, equal_mass_ece
 from focalcal.core.checks import Array, require
 from focalcal.core.confidence_summary import ConfidenceSummary
@@ -44,7 +44,7 @@ LogProbs = Callable[[Tensor], Tensor]
 class Criterion:
     """A named criterion: `gamma` belongs to `focal`, `num_bins` to `ece` and `ada_ece`.
 
-    >>> from focalcal.calibrators.data import data_of_arrays
+    >>> from focalcal.calibrators.fit_data import data_of_arrays
     >>> data = data_of_arrays([[0.0, 0.0], [0.0, 0.0]], [0, 1], "logits", None)
     >>> round(Criterion("nll").of(data), 4)
     0.6931
@@ -109,7 +109,9 @@ class Criterion:
         return smooth_calibration_error(ranked.value, ranked.residuals)[0]
 
 
-def _confidences(blocks: Iterator[Block], calibrate: LogProbs | None, most_rows: int | None) -> ConfidenceSummary:
+def _confidences(
+    blocks: Iterator[LabelledLogits], calibrate: LogProbs | None, most_rows: int | None
+) -> ConfidenceSummary:
     """Confidence, correctness and weight of all rows."""
     confidences = ConfidenceSummary(most_rows)
     for block in blocks:
@@ -117,19 +119,19 @@ def _confidences(blocks: Iterator[Block], calibrate: LogProbs | None, most_rows:
     return confidences
 
 
-def _bins(blocks: Iterator[Block], calibrate: LogProbs | None, num_bins: int) -> Bins:
+def _bins(blocks: Iterator[LabelledLogits], calibrate: LogProbs | None, num_bins: int) -> Bins:
     """Bins of equal width."""
     pairs = (_pairs(block, calibrate) for block in blocks)
     bins = (bin_predictions(*rows, num_bins=num_bins, weight=weight) for *rows, weight in pairs)
     return functools.reduce(Bins.merge, bins)
 
 
-def _pairs(block: Block, calibrate: LogProbs | None) -> tuple[Array, Array, Array | None]:
+def _pairs(block: LabelledLogits, calibrate: LogProbs | None) -> tuple[Array, Array, Array | None]:
     reader = _read(block, calibrate)
     weight = None if block.weight is None else block.weight.cpu().numpy()
     return reader.confidence.cpu().numpy(), reader.correct.cpu().numpy(), weight
 
 
-def _read(block: Block, calibrate: LogProbs | None) -> RowStatistics:
+def _read(block: LabelledLogits, calibrate: LogProbs | None) -> RowStatistics:
     logits = block.logits if calibrate is None else calibrate(block.logits)
     return RowStatistics(logits, block.labels, "logits")
