@@ -1,3 +1,3 @@
-"""These programs are read by type checkers; tests/test_packaging.py calls them."""
+"""The programs user.py and wrong.py are read by type checkers, not run."""
 
 collect_ignore = ["user.py", "wrong.py"]
