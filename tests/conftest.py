@@ -1,13 +1,13 @@
-"""What tests share: golden values and the predictions behind them, and environments in which the wheels are installed."""
+"""What tests share: golden values and the predictions behind them, and environments with the wheels installed."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-import sysconfig
 import venv
 from collections.abc import Callable
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 # Beside the project lie predictions of real networks, which are not ours to copy.
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -77,26 +79,50 @@ def wheels(tmp_path_factory) -> Wheels:
 
 @pytest.fixture(scope="session")
 def library_alone(wheels, tmp_path_factory) -> Path:
-    """The python of an environment that has the library's wheel and the libraries of this one, but not the lab."""
-    return _environment(tmp_path_factory.mktemp("library") / "env", wheels.library)
+    """The python of an environment with the library's wheel and what it depends on, and nothing else."""
+    return _environment(tmp_path_factory.mktemp("library") / "env", {"focalcal": wheels.library})
 
 
 @pytest.fixture(scope="session")
 def library_and_lab(wheels, tmp_path_factory) -> Path:
     """The same with the lab."""
-    return _environment(tmp_path_factory.mktemp("lab") / "env", wheels.library, wheels.lab)
+    return _environment(
+        tmp_path_factory.mktemp("lab") / "env", {"focalcal": wheels.library, "focalcal-lab": wheels.lab}
+    )
 
 
-def _environment(folder: Path, *wheels: Path) -> Path:
-    """Links lead to what is installed here, one by one: an editable focalcal and its entry points must not follow."""
+def _environment(folder: Path, wheels: dict[str, Path]) -> Path:
+    """Dependencies are links to what is installed here: nothing is loaded from a network, or installed twice."""
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        if path.suffix != ".pth" and not path.name.lower().lstrip("_").startswith(("focalcal", "editable")):
-            (site / path.name).symlink_to(path)
+    for name in {each for wheel in wheels for each in _dependencies(wheel)} - set(wheels):
+        here = distribution(name)
+        for top in {file.parts[0] for file in here.files or () if file.parts[0] not in ("..", "__pycache__")}:
+            link = site / top
+            if not link.exists():
+                link.symlink_to(here.locate_file(top))
     python = folder / "bin" / "python"
-    _run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", *wheels)
+    command = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index")
+    _run(*command, *wheels.values())
     return python
+
+
+def _dependencies(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
+    """The names of all distributions that one needs to be installed."""
+    found, waiting = {canonicalize_name(name)}, [(name, extras)]
+    seen = set()
+    while waiting:
+        each, wanted = waiting.pop()
+        if (each, wanted) in seen:
+            continue
+        seen.add((each, wanted))
+        for line in distribution(each).requires or ():
+            needed = Requirement(line)
+            marker = needed.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in (wanted or {""})):
+                found.add(canonicalize_name(needed.name))
+                waiting.append((canonicalize_name(needed.name), frozenset(needed.extras)))
+    return found
 
 
 def _run(*command: object) -> None:
