@@ -45,6 +45,12 @@ def no_cluster_left():
         ray.shutdown()
 
 
+def _marks(page: Page) -> list[pytest.MarkDecorator]:
+    """Slow pages are marked as such; those that start a Ray cluster run in the worker that has the tests of Ray."""
+    starts_ray = any('engine="ray"' in block.text for block in page.blocks)
+    return [pytest.mark.slow] * page.slow + [pytest.mark.xdist_group("ray")] * starts_ray
+
+
 def test_every_page_keeps_to_the_rules():
     wrong = [problem for problem in READ.values() if isinstance(problem, str)]
     assert not wrong, "\n".join(wrong)
@@ -62,10 +68,7 @@ def test_every_page_keeps_to_the_rules():
 @pytest.mark.usefixtures("no_cluster_left")
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, id=str(page.path.relative_to(ROOT)), marks=[pytest.mark.slow] if page.slow else [])
-        for page in PAGES
-    ],
+    [pytest.param(page, id=str(page.path.relative_to(ROOT)), marks=_marks(page)) for page in PAGES],
 )
 def test_a_page_runs_and_prints_what_it_says(page, tmp_path, cache, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from tests.cli.tools import call
 from tests.files.fuzz.formats import VARIANTS, valid_files
 from tests.files.test_read import make_table, require_equal
 
+ROOT = Path(__file__).resolve().parents[2]
 # What the function for each task takes.
 ARGUMENTS = {
     "stream": ("shard", "columns", "by"),
@@ -162,3 +165,17 @@ def test_a_format_that_cannot_be_told_from_others_is_refused(name, suffixes, wor
     with pytest.raises(InputError, match=words):
         register_format(FileFormat(name, suffixes, "Mine", stream=json_lines))
     assert before == FORMATS
+
+
+def test_the_page_of_formats_has_the_table(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs/hooks")
+    hook = import_module("file_formats")
+    text = (ROOT / "docs" / hook.PAGE).read_text(encoding="utf-8")
+    assert text.count(hook.MARK) == 1
+    _, _, *rows = hook.table()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [row[0] for row in cells] == [each.about for each in FORMATS.values()]
+    assert [row[1] for row in cells] == [
+        ", ".join(f"`{suffix}`" for suffix in each.suffixes) for each in FORMATS.values()
+    ]
+    assert {row[1]: row[3] for row in cells}["`.arrow`, `.feather`"] == "no"
