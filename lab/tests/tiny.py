@@ -1,4 +1,4 @@
-"""Every public data set in a form that it is published in, with a few samples each."""
+"""Every public data set in a form that it is published in, with a few samples each; and a recipe that runs at once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,28 @@ from focalcal_lab.translation.toy_language import Language, draw_pairs
 
 from .data.formats import mnist_files, sample, write_files
 
+# Three epochs of ten batches, in a fraction of a second.
+QUICK = """
+recipe:
+  name: quick
+  about: A small network on three Gaussian classes.
+  data: {name: gaussian-mixture, options: {num_classes: 3, features: 2, train_size: 100, val_size: 60, test_size: 60}}
+  model: {name: mlp, options: {hidden: [4]}}
+  methods:
+    ce: {loss: ce}
+    mmce: {loss: mmce}
+    fl-2: {loss: fl-2}
+    flsc-531: {loss: flsc-531}
+    adafocal: {loss: adafocal, options: {num_bins: 5}}
+    adafocal-1: {loss: adafocal, options: {num_bins: 5}, every: 1}
+  training: {epochs: 3, batch_size: 10, optimizer: {name: adam, lr: 0.01}, milestones: [2]}
+  measurement:
+    num_bins: 5
+    calibrators:
+      - {phase: post, method: temperature, criterion: nll}
+      - {phase: ets, method: ensemble-temperature}
+      - {phase: psi, method: focal, options: {gamma: trained}}
+"""
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "a", "of", "space", "car", "god", "game"]
 
 
