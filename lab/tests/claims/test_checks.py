@@ -9,9 +9,34 @@ from focalcal_lab import papers
 from focalcal_lab.papers import exact
 
 IDS = [check.id for check in papers.checks()]
+# Quick ones of every paper and of every part of the library that claims rest on; `make check` runs them all.
+QUICK = [
+    "mukhoti2020.eq1",
+    "mukhoti2020.eq3",
+    "mukhoti2020.g.limits",
+    "mukhoti2020.prop2.minimum",
+    "mukhoti2020.flsd53.rule",
+    "mukhoti2020.ls.rule",
+    "ghosh2022.eq1",
+    "ghosh2022.eq3",
+    "ghosh2022.alg1.focal-step",
+    "ghosh2022.hyper.lambda",
+    "ghosh2022.ts.grid",
+    "charoenphakdee2021.eq5",
+    "charoenphakdee2021.cor10",
+    "charoenphakdee2021.thm8.3",
+    "komisarenko2024.prop5.lemma",
+    "komisarenko2024.bounds.gamma4",
+    "mukhoti2020.ts-identity",
+]
 
 
-@pytest.mark.parametrize("claim_id", IDS)
+def quick_or_slow(*values, id):
+    """A case that is slow unless its claim, the last of the values, is a quick one."""
+    return pytest.param(*values, id=id, marks=[] if values[-1] in QUICK else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("claim_id", [quick_or_slow(each, id=each) for each in IDS])
 def test_check_passes(claim_id):
     result = papers.run_check(claim_id)
     assert result.passed, result.message
@@ -182,7 +207,9 @@ BROKEN = [
 CASES = [(name, wrap, claim_id) for name, wrap, ids in BROKEN for claim_id in ids.split()]
 
 
-@pytest.mark.parametrize(("name", "wrap", "claim_id"), CASES, ids=[f"{claim_id}-{name}" for name, _, claim_id in CASES])
+@pytest.mark.parametrize(
+    ("name", "wrap", "claim_id"), [quick_or_slow(*case, id=f"{case[2]}-{case[0]}") for case in CASES]
+)
 def test_check_fails_when_the_library_is_broken(monkeypatch, name, wrap, claim_id):
     place = fc if name in fc.__all__ else getattr(exact, claim_id.split(".")[0])
     monkeypatch.setattr(place, name, wrap(getattr(place, name)))
