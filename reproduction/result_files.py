@@ -20,8 +20,8 @@ SCHEMA = 1
 # Numbers are kept to so many digits: far more than the spread of seeds leaves.
 DIGITS = 5
 
-# By phase ("pre" or that of a calibrator of the recipe), then by measure of `focalcal_lab.measurement.MEASURES`: the value
-# on the test split and the ends of its 95 % bootstrap interval (both None where none was drawn).
+# By phase ("pre" or that of a calibrator of the recipe), then by measure of `focalcal_lab.measurement.MEASURES`: the
+# value on the test split and the ends of its 95 % bootstrap interval (both None where none was drawn).
 Phases: TypeAlias = "dict[str, dict[str, list[float | None]]]"
 # By "after - before", two phases, then by measure: paired difference, ends of its 95 % interval, two-sided p-value.
 Pairs: TypeAlias = "dict[str, dict[str, list[float]]]"

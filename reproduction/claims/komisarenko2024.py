@@ -1,4 +1,4 @@
-"""Komisarenko and Kull 2024: what its table and figures show, looked for in the recorded results."""
+"""Komisarenko and Kull 2024: rules for what its table and figures show."""
 
 from __future__ import annotations
 
@@ -7,173 +7,135 @@ from statistics import fmean
 import numpy as np
 
 from focalcal.core.temperature import nearest_temperature
-from reproduction.claims.tools import (
-    UNTESTABLE,
-    Numbers,
-    Outcome,
-    chain,
-    counted,
-    falls,
-    judged,
-    paired,
-    trend,
+from reproduction.claims.rules import FIVE, IMAGES, OVERFIT, Finding, by_recipe, chain, counted, falls, paired, rule
+from reproduction.labels import NETWORKS, listed
+from reproduction.recipe_numbers import RecipeNumbers
+
+GAMMAS = ("ce", "fl-1", "fl-2", "fl-3")
+
+
+@by_recipe(
+    "komisarenko2024.sec4.compensation",
+    "T of cross-entropy by NLL times the temperature nearest to the map, and the fitted T",
+    *IMAGES,
 )
-from reproduction.labels import LITTLE, LITTLE_20, MORE, NEWS, SST, listed
-
-FIVE = (LITTLE, LITTLE_20, MORE, NEWS, SST)
-
-
-@trend("komisarenko2024.sec4.compensation", LITTLE, LITTLE_20, MORE)
-def the_map_and_the_gap_cancel(*found: Numbers) -> Outcome:
+def the_map_and_the_gap_cancel(each: RecipeNumbers) -> Finding:
     """Cross-entropy's temperature times that nearest to the map, beside the fitted one of focal loss."""
-    parts, held = [], []
-    for each in found:
-        gap = each.temperature("ce", "ts-nll")
-        gammas = [gamma for gamma in each.gammas if gamma > 0]
-        predicted = [gap * nearest_temperature(gamma, 10) for gamma in gammas]
-        fitted = [each.temperature(each.gammas[gamma], "ts-nll") for gamma in gammas]
-        names = ", ".join(f"{gamma:g}" for gamma in gammas)
-        parts.append(f"{each.title}, gamma {names}: predicted {chain(predicted)}, fitted {chain(fitted)}")
-        held.append(max(abs(np.log(np.array(predicted) / fitted))) < np.log(1.25))
-    return judged(held, f"T of cross-entropy by NLL times the temperature nearest to the map: {'; '.join(parts)}.")
+    gammas = [gamma for gamma in each.gammas if gamma > 0]
+    predicted = [each.temperature("ce", "ts-nll") * nearest_temperature(gamma, 10) for gamma in gammas]
+    fitted = [each.temperature(each.gammas[gamma], "ts-nll") for gamma in gammas]
+    names = ", ".join(f"{gamma:g}" for gamma in gammas)
+    close = bool(max(abs(np.log(np.array(predicted) / fitted))) < np.log(1.25))
+    return close, f"gamma {names}: predicted {chain(predicted)}, fitted {chain(fitted)}"
 
 
-@trend("komisarenko2024.train-underconfident", LITTLE, LITTLE_20)
-def focal_training_is_underconfident_on_training_data(*found: Numbers) -> Outcome:
+@by_recipe(
+    "komisarenko2024.train-underconfident",
+    "Training accuracy less confidence at the end, points, for gamma 0, 1, 2, 3",
+    *OVERFIT,
+)
+def focal_training_is_underconfident_on_training_data(each: RecipeNumbers) -> Finding:
     """Training accuracy less training confidence at the end."""
-    parts, held = [], []
-    for each in found:
-        gaps = [
-            100 * (1 - each.at(name, "train_error", "end") - each.at(name, "train_confidence", "end"))
-            for name in ("ce", "fl-1", "fl-2", "fl-3")
-        ]
-        parts.append(f"{each.title}: {chain(gaps, 1)}")
-        held += [min(gaps[1:]) > 0, falls(gaps[::-1])]
-    return judged(
-        held, f"Training accuracy less confidence at the end, points, for gamma 0, 1, 2, 3: {'; '.join(parts)}."
-    )
+    ends = [(each.at(name, "train_error", "end"), each.at(name, "train_confidence", "end")) for name in GAMMAS]
+    gaps = [100 * (1 - error - confidence) for error, confidence in ends]
+    return [min(gaps[1:]) > 0, falls(gaps[::-1])], chain(gaps, 1)
 
 
-@trend("komisarenko2024.table1.ece", *FIVE)
-def focal_temperature_scaling_lowers_ece(*found: Numbers) -> Outcome:
+def _differences(found: tuple[RecipeNumbers, ...], measure: str, after: str, before: str) -> list[float]:
+    """The mean over seeds after one calibrator less that after another, for every pair of loss and experiment."""
+    return [each.mean(m, measure, after) - each.mean(m, measure, before) for each in found for m in each.methods]
+
+
+@rule("komisarenko2024.table1.ece", *FIVE)
+def focal_temperature_scaling_lowers_ece(*found: RecipeNumbers) -> Finding:
     """AdaECE after FTS against TS, both by AdaECE."""
-    pairs = paired(found, "fts - ts-ada", "ece_em")
-    better = [
-        each.mean(name, "ece_em", "fts") < each.mean(name, "ece_em", "ts-ada")
-        for each in found
-        for name in each.evidence.methods
-    ]
-    rows = listed([f"{each.evidence.sizes[1]:,}" for each in found])
-    sentence = (
-        f"With FTS instead of TS the test AdaECE is {counted(pairs)}; averaged over seeds it is "
-        f"lower for {sum(better)} of {len(better)} pairs of loss and experiment. The searches saw "
-        f"{rows} validation rows, against thousands in the paper."
+    better = [change < 0 for change in _differences(found, "ece_em", "fts", "ts-ada")]
+    rows = listed([f"{each.sizes[1]:,}" for each in found])
+    return better, (
+        f"With FTS instead of TS the test AdaECE is {counted(paired(found, 'fts - ts-ada', 'ece_em'))}; averaged over "
+        f"seeds it is lower for {sum(better)} of {len(better)} pairs of loss and experiment. The searches saw {rows} "
+        "validation rows, against thousands in the paper."
     )
-    return judged(better, sentence)
 
 
-@trend("komisarenko2024.table1.logloss", *FIVE)
-def log_loss_stays_the_same(*found: Numbers) -> Outcome:
+@rule("komisarenko2024.table1.logloss", *FIVE)
+def log_loss_stays_the_same(*found: RecipeNumbers) -> Finding:
     """NLL after FTS against TS, both by AdaECE."""
-    changes = [
-        each.mean(name, "nll", "fts") - each.mean(name, "nll", "ts-ada")
-        for each in found
-        for name in each.evidence.methods
-    ]
-    sentence = (
-        f"NLL changes by {fmean(changes):+.3f} on average, from {min(changes):+.3f} to "
-        f"{max(changes):+.3f}, over {len(changes)} pairs of loss and experiment; by at most 0.02 "
-        "in the paper."
+    changes = _differences(found, "nll", "fts", "ts-ada")
+    return [abs(fmean(changes)) < 0.01, max(map(abs, changes)) <= 0.03], (
+        f"NLL changes by {fmean(changes):+.3f} on average, from {min(changes):+.3f} to {max(changes):+.3f}, over "
+        f"{len(changes)} pairs of loss and experiment; by at most 0.02 in the paper."
     )
-    return judged([abs(fmean(changes)) < 0.01, max(map(abs, changes)) <= 0.03], sentence)
 
 
-@trend("komisarenko2024.table1.temperature", LITTLE, LITTLE_20, MORE)
-def the_temperature_falls_with_gamma(*found: Numbers) -> Outcome:
+@by_recipe("komisarenko2024.table1.temperature", "Temperature for growing gamma", *IMAGES)
+def the_temperature_falls_with_gamma(each: RecipeNumbers) -> Finding:
     """Temperatures by NLL and by AdaECE for growing training gammas."""
-    parts, held = [], []
-    for each in found:
-        rows = [[each.temperature(name, phase) for name in each.gammas.values()] for phase in ("ts-nll", "ts-ada")]
-        parts.append(f"{each.title}: {chain(rows[0])} by NLL, {chain(rows[1])} by AdaECE")
-        held += [falls(row) for row in rows]
-    return judged(held, f"Temperature for growing gamma: {'; '.join(parts)}.")
+    rows = [[each.temperature(name, phase) for name in each.gammas.values()] for phase in ("ts-nll", "ts-ada")]
+    return [falls(row) for row in rows], f"{chain(rows[0])} by NLL, {chain(rows[1])} by AdaECE"
 
 
-@trend("komisarenko2024.table1.gamma-trend", LITTLE, LITTLE_20, MORE)
-def larger_gammas_are_better_calibrated_and_less_accurate(*found: Numbers) -> Outcome:
+@by_recipe("komisarenko2024.table1.gamma-trend", "After TS by AdaECE, gamma 0, 1, 2, 3", *IMAGES)
+def larger_gammas_are_better_calibrated_and_less_accurate(each: RecipeNumbers) -> Finding:
     """AdaECE after TS, and error, of gamma 0, 1, 2, 3."""
-    parts, held = [], []
-    for each in found:
-        ece = [each.mean(name, "ece_em", "ts-ada") for name in ("ce", "fl-1", "fl-2", "fl-3")]
-        error = [each.mean(name, "error") for name in ("ce", "fl-1", "fl-2", "fl-3")]
-        parts.append(f"{each.title}: AdaECE {chain(ece)} %, error {chain(error, 1)} %")
-        held += [ece[3] < ece[0], error[3] > error[0]]
-    return judged(held, f"After TS by AdaECE, gamma 0, 1, 2, 3: {'; '.join(parts)}.")
+    ece, error = [each.mean(m, "ece_em", "ts-ada") for m in GAMMAS], [each.mean(m, "error") for m in GAMMAS]
+    return [ece[3] < ece[0], error[3] > error[0]], f"AdaECE {chain(ece)} %, error {chain(error, 1)} %"
 
 
-def _relative(found: tuple[Numbers, ...], measure: str, after: str, before: str) -> list[float]:
-    """The relative change of a measure between two phases, by loss and experiment, in percent."""
-    return [
-        100 * (each.mean(name, measure, after) / each.mean(name, measure, before) - 1)
-        for each in found
-        for name in each.evidence.methods
-    ]
+def _relative(found: tuple[RecipeNumbers, ...], measure: str, after: str, before: str) -> list[float]:
+    """The relative change of a measure between two calibrators, by loss and experiment, in percent."""
+    pairs = [(each.mean(m, measure, after), each.mean(m, measure, before)) for each in found for m in each.methods]
+    return [100 * (one / other - 1) for one, other in pairs]
 
 
-@trend("komisarenko2024.ece-criterion", *FIVE)
-def choosing_by_ece_lowers_ece(*found: Numbers) -> Outcome:
+@rule("komisarenko2024.ece-criterion", *FIVE)
+def choosing_by_ece_lowers_ece(*found: RecipeNumbers) -> Finding:
     """Test AdaECE of FTS chosen by AdaECE against FTS chosen by NLL."""
     changes = _relative(found, "ece_em", "fts", "fts-nll")
     better = sum(change < 0 for change in changes)
-    sentence = (
-        f"FTS chosen by AdaECE instead of NLL changes the test AdaECE by {fmean(changes):+.0f} % "
-        f"on average, and lowers it for {better} of {len(changes)} pairs of loss and experiment; "
-        "by about -20 % in the paper."
+    return [fmean(changes) < 0, better > len(changes) / 2], (
+        f"FTS chosen by AdaECE instead of NLL changes the test AdaECE by {fmean(changes):+.0f} % on average and "
+        f"lowers it for {better} of {len(changes)} pairs of loss and experiment; by about -20 % in the paper."
     )
-    return judged([fmean(changes) < 0, better > len(changes) / 2], sentence)
 
 
-@trend("komisarenko2024.logloss-criterion", *FIVE)
-def choosing_by_log_loss_lowers_log_loss(*found: Numbers) -> Outcome:
+@rule("komisarenko2024.logloss-criterion", *FIVE)
+def choosing_by_log_loss_lowers_log_loss(*found: RecipeNumbers) -> Finding:
     """Test NLL of FTS by NLL against TS by NLL."""
     changes = _relative(found, "nll", "fts-nll", "ts-nll")
-    pairs = paired(found, "fts-nll - ts-nll", "nll")
-    sentence = (
+    return [fmean(changes) < 0, fmean(change < 0 for change in changes) > 0.5], (
         f"FTS by NLL changes the test NLL by {fmean(changes):+.2f} % on average; it is "
-        f"{counted(pairs)}. About -1 % in the paper."
+        f"{counted(paired(found, 'fts-nll - ts-nll', 'nll'))}. About -1 % in the paper."
     )
-    return judged([fmean(changes) < 0, fmean(change < 0 for change in changes) > 0.5], sentence)
 
 
-@trend("komisarenko2024.fig8", LITTLE, LITTLE_20, MORE)
-def the_best_temperature_is_linear_in_gamma(*found: Numbers) -> Outcome:
+@by_recipe(
+    "komisarenko2024.fig8",
+    "R^2 of the line of best T by AdaECE against gamma_ev from 0 to 4, by training gamma",
+    *IMAGES,
+)
+def the_best_temperature_is_linear_in_gamma(each: RecipeNumbers) -> Finding:
     """R^2 of a line through the best temperatures, mean over seeds."""
-    parts, held = [], []
-    for each in found:
-        fits = []
-        for name in each.gammas.values():
-            points = np.mean([run.extra["best_temperatures"] for run in each.runs(name)], axis=0)
-            points = points[points[:, 0] >= 0]
-            fits.append(float(np.corrcoef(points.T)[0, 1] ** 2))
-        parts.append(f"{each.title}: {chain(fits)}")
-        held.append(min(fits) > 0.95)
-    return judged(
-        held,
-        f"R^2 of the line of best T by AdaECE against gamma_ev from 0 to 4, by training gamma: {'; '.join(parts)}.",
-    )
+    fits = []
+    for name in each.gammas.values():
+        points = np.mean([run.extra["best_temperatures"] for run in each.runs(name)], axis=0)
+        fits.append(float(np.corrcoef(points[points[:, 0] >= 0].T)[0, 1] ** 2))
+    return min(fits) > 0.95, chain(fits)
 
 
-@trend("komisarenko2024.log-t-range", *FIVE)
-def temperatures_of_cross_entropy(*found: Numbers) -> Outcome:
+@by_recipe("komisarenko2024.log-t-range", "Cross-entropy's temperature by NLL", *FIVE)
+def temperatures_of_cross_entropy(each: RecipeNumbers) -> Finding:
     """Cross-entropy's temperature by NLL."""
-    values = [each.temperature("ce", "ts-nll") for each in found]
-    parts = [f"{each.title} {value:.2f}" for each, value in zip(found, values, strict=True)]
-    return judged((1.5 <= value <= 3 for value in values), f"Cross-entropy's temperature by NLL: {', '.join(parts)}.")
+    value = each.temperature("ce", "ts-nll")
+    return 1.5 <= value <= 3, f"{value:.2f}"
 
 
-_TABLE = "The numbers belong to the paper's own networks and data; `focalcal lab list` has their recipes."
-UNTESTABLE |= {
-    "komisarenko2024.table1": _TABLE,
-    "komisarenko2024.table1.adafocal": _TABLE,
-    "komisarenko2024.table1.flsd-sign": _TABLE,
-}
+@rule("komisarenko2024.search-3m", *FIVE, NETWORKS)
+def a_line_is_as_good_as_the_grid(*found: RecipeNumbers) -> Finding:
+    """AdaECE after the search along a line against that after the full grid."""
+    means = [100 * fmean(pair[0] for pair in each.pairs("fts-line - fts", "ece_em")) for each in found]
+    parts = [f"{each.title} {mean:+.2f}" for each, mean in zip(found, means, strict=True)]
+    return [mean <= 0 for mean in means], (
+        "With the line's 3m trials instead of the full grid AdaECE is "
+        f"{counted(paired(found, 'fts-line - fts', 'ece_em'))}; by experiment, points: {', '.join(parts)}."
+    )

@@ -4,7 +4,7 @@
     python -m reproduction.figures.record FOLDER RUNS [RUNS ...]
 
 Below each `RUNS` are finished runs of one recipe. `FOLDER/RUNS.json`, named after the end of the path, is a result
-file like those of `focalcal lab collect`, with what those leave out in each run's `extra`:
+file like those of `python -m reproduction.collect`, with what those leave out in each run's `extra`:
 
 - `train`: the training split's series, as long as `dynamics["epoch"]`;
 - `train_bins`: at every record, the training rows in each bin of confidence, and the share of them that is right;

@@ -17,8 +17,8 @@ import torch
 
 from focalcal_lab.data.dataset import TensorRows
 from focalcal_lab.problems.linear import Limit, LinearProblem, LinearRun
+from reproduction.recipe_numbers import RecipeNumbers, recorded_numbers
 from reproduction.result_files import Evidence, RunEvidence, read_evidence
-from reproduction.result_files import recorded as results
 
 LINEAR = "linear.json"
 
@@ -40,9 +40,20 @@ def every_third_epoch() -> Evidence:
 
 
 @cache
-def lab_results() -> dict[str, Evidence]:
-    """The lab's result files, by recipe: all seeds, and less of each run."""
-    return results()
+def lab_results() -> dict[str, RecipeNumbers]:
+    """The recorded results by recipe: all seeds, and less of each run."""
+    return recorded_numbers()
+
+
+@cache
+def trained_here() -> dict[str, Any]:
+    """What networks on the one-dimensional problem ("line") and on noisy digits ("digits") gave.
+
+    >>> sorted(trained_here())
+    ['digits', 'line']
+    """
+    found: dict[str, Any] = json.loads(_path("charoenphakdee2021.json").read_text(encoding="utf-8"))
+    return found
 
 
 def run_of(evidence: Evidence, method: str) -> RunEvidence:
