@@ -76,7 +76,7 @@ def work(what: str, paths: list[str]) -> dict[str, float]:
 
     from focalcal import cli, files
 
-    files.PredictionStream(paths[:1]).reading  # noqa: B018  # imports pyarrow and what else there is
+    files.PredictionStream(paths[:1]).reader  # noqa: B018  # imports pyarrow and what else there is
     run = CliRunner()
     with tempfile.TemporaryDirectory() as folder:
         commands = {

@@ -1,4 +1,4 @@
-"""Files that are complete or not there at all."""
+"""Writing files atomically: they are complete or not there at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Write a file beside its place and move it there when it is complete; a failure leaves what was there before.
+    """Write a file next to its destination and move it there once it is complete; a failure leaves the old file.
 
     >>> import pathlib, tempfile
     >>> place = pathlib.Path(tempfile.mkdtemp()) / "numbers.json"
@@ -26,7 +26,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
-    """A binary file to write to, which takes its place when the block ends well; else nothing of it remains.
+    """Open a binary file for writing that is moved to its destination if the block succeeds, and removed otherwise.
 
     >>> import pathlib, tempfile
     >>> place = pathlib.Path(tempfile.mkdtemp()) / "rows.csv"
@@ -38,7 +38,7 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     place = Path(path)
     if place.exists() and not place.is_file():  # a device would be replaced by a file, not written to
         raise OSError(errno.EINVAL, "it is not a file", str(place))
-    # The name is chosen before there is a file, so that an interrupt at any moment finds what it has to take away.
+    # The name is chosen before the file exists, so that an interrupt at any moment can remove it.
     beside = place.with_name(f".{place.name[:50]}.{secrets.token_hex(8)}")
     try:
         with open(beside, "x+b") as file:

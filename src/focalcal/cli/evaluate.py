@@ -153,7 +153,7 @@ def _streamed(
         kind=evaluation.kind,
         num_rows=evaluation.n,
         num_classes=evaluation.num_classes,
-        weighted=stream.reading.like.weights is not None,
+        weighted=stream.reader.like.weights is not None,
         **asdict(replace(how, num_resamples=0)),
         before=measure_tables.assessed(assess_evaluation(evaluation, how.level)),
         calibrator=path,

@@ -93,7 +93,7 @@ def measure_files(
     reader: StreamReader, stream: Stream, how: MeasureSettings, by: str | None, split: str | None
 ) -> StreamEvaluation:
     """All rows of a stream, or those of split test where there are several and none was named."""
-    several = split is None and isinstance(stream, PredictionStream) and stream.reading.like.split is not None
+    several = split is None and isinstance(stream, PredictionStream) and stream.reader.like.split is not None
     if several and by is not None:
         raise InputError(f"{stream.name}: has a split column. Name the split to group with --split.")
     column = (reader.columns.split or "split") if several else by

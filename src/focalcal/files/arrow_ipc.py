@@ -1,4 +1,4 @@
-"""Arrow's own files (.arrow, .feather): record batches as they are in memory."""
+"""The Arrow IPC format (.arrow, .feather), in its file and its stream layout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def ipc_tables(shard: Shard, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
-    """The rows of an Arrow file in tables of bounded size, unchecked but for nulls and types."""
+    """The rows of an Arrow file in tables of bounded size; only nulls and types are checked."""
     with _opened(shard.source) as (schema, batches):
         require_once(shard.name, schema.names)
         rows = ArrowRows(shard.name, find_score_columns(shard.name, schema.names, columns))
@@ -40,7 +40,7 @@ def ipc_batches(shard: Shard, columns: list[str], num_rows: int) -> Iterator[Any
 
 @contextmanager
 def _opened(source: SourceFile) -> Iterator[tuple[Any, Iterator[Any]]]:
-    """The schema of a file, in either of Arrow's two layouts, and its batches."""
+    """The schema of a file in either of the two layouts, and its batches."""
     pa = pyarrow()
     with source.open() as stream:
         random_access = ARROW.sniff(stream.read(SNIFFED))
@@ -53,5 +53,5 @@ def _batches(name: str, reader: Any, random_access: bool) -> Iterator[Any]:
     with told_as_damage(name, "Arrow"):
         places = range(reader.num_record_batches) if random_access else ()
         for batch in map(reader.get_batch, places) if random_access else reader:
-            batch.validate(full=True)  # pyarrow believes lengths and offsets: those that lie would crash the process
+            batch.validate(full=True)  # pyarrow trusts lengths and offsets: wrong ones would crash the process
             yield batch

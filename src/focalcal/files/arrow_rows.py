@@ -1,4 +1,4 @@
-"""Rows as Arrow has them, in record batches: what Parquet files, Arrow files and other libraries' datasets give."""
+"""Tables from Arrow record batches, as Parquet files, Arrow files and datasets of other libraries provide them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from focalcal.files.prediction_table import Columns, PredictionTable
 
 
 def pyarrow() -> Any:
-    """pyarrow with its Parquet part, or the extra that brings it."""
+    """Import pyarrow with its Parquet module; raises an error that names the extra if it is missing."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -31,7 +31,7 @@ def pyarrow() -> Any:
 
 @dataclass(frozen=True)
 class ArrowRows:
-    """Where rows come from, and which of their columns are scores."""
+    """Rows of one source: its name for messages, and which columns hold the scores."""
 
     name: str
     scores: ScoreColumns
@@ -46,13 +46,13 @@ class ArrowRows:
             return np.stack(numbers, 1)
 
     def column(self, batch: Any, name: str) -> Any:
-        """A column of a batch without nulls; a dictionary or an extension type is taken off."""
+        """A column of a batch without nulls, decoded if it is a dictionary or an extension type."""
         pa = pyarrow()
         values = batch.column(batch.schema.get_field_index(name))
         if isinstance(values.type, pa.BaseExtensionType):
             values = values.storage
         if pa.types.is_dictionary(values.type):
-            with told_as_damage(self.name):  # a number may be there for which there is no value
+            with told_as_damage(self.name):  # an index may point past the dictionary
                 values = values.dictionary_decode()
         if values.null_count:
             raise InputError(
@@ -99,7 +99,7 @@ class ArrowRows:
         types = pyarrow().types
         values = self.column(batch, key)
         if types.is_string(values.type) or types.is_large_string(values.type):
-            coded = values.dictionary_encode()  # as many Python strings as there are different ones
+            coded = values.dictionary_encode()  # makes one Python string per distinct value
             with told_as_damage(self.name):
                 names = coded.dictionary.to_pylist()
             require_short(f"{self.name}: {key}", names)
@@ -115,11 +115,11 @@ class ArrowRows:
 
 @contextmanager
 def told_as_damage(name: str, kind: str = "Parquet") -> Iterator[None]:
-    """What pyarrow stumbles over becomes an error about this file."""
+    """Turn errors of pyarrow into a FileFormatError that names this file."""
     pa = pyarrow()
     try:
         yield
-    except (InputError, FileFormatError):  # it is told already
+    except (InputError, FileFormatError):  # it names the file already
         raise
     except (pa.ArrowException, MemoryError, OSError, ValueError, IndexError) as error:
         said = shown(str(error).split("\n")[0], longest=200).rstrip(".") or "it asks for more memory than there is"
@@ -127,7 +127,7 @@ def told_as_damage(name: str, kind: str = "Parquet") -> Iterator[None]:
 
 
 def metadata_of(schema: Any) -> dict[str, str]:
-    """The strings beside a schema."""
+    """The metadata of a schema as strings."""
     pairs = (schema.metadata or {}).items()
     return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in pairs}
 
@@ -143,7 +143,7 @@ def sliced(rows: ArrowRows, batches: Iterator[Any]) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class ColumnsToRead:
-    """Which columns are read beside the scores, by what they are to us; `constants` are columns of one value."""
+    """The columns to read besides the scores, by the part they hold; `constants` are columns with a single value."""
 
     keys: Mapping[str, str | None]
     constants: Mapping[str, str]
@@ -152,20 +152,20 @@ class ColumnsToRead:
     def of(
         name: str, there: list[str], columns: Columns, by: str | None, constants: Mapping[str, str]
     ) -> ColumnsToRead:
-        """What a schema with the names `there` has of what is asked for."""
+        """Find the parts that are asked for in a schema with the column names `there`."""
         known = [*there, *(each for each in constants if each not in there)]
         keys = {part: find_part(name, part, known, getattr(columns, part)) for part in ("labels", "weights", "split")}
         return ColumnsToRead({**keys, "groups": find_group(name, known, by)}, constants)
 
     def stored(self) -> list[str]:
-        """The columns that are in the file."""
+        """The columns that are stored in the file."""
         return sorted({key for key in self.keys.values() if key is not None and key not in self.constants})
 
 
 def tables_of(
     rows: ArrowRows, batches: Iterator[Any], wanted: ColumnsToRead, metadata: Mapping[str, str]
 ) -> Iterator[PredictionTable]:
-    """A table for each record batch, unchecked but for nulls and types."""
+    """A table for each record batch; only nulls and types are checked."""
     names = strings_of(rows.name, "class_names", metadata) or rows.scores.class_names
     for batch in batches:
         scores = rows.read_scores(batch)
@@ -184,5 +184,5 @@ def tables_of(
 
 
 def _are_numbers(names: tuple[str, ...] | None) -> bool:
-    """Whether columns are numbered, though not from 0: then labels are those numbers and not places."""
+    """Whether all class names are numbers; labels then refer to these numbers and not to positions."""
     return names is not None and all(each.isdecimal() for each in names)

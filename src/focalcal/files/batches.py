@@ -15,7 +15,7 @@ from focalcal.files.column_names import find_group, find_part, find_score_key
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.stream_parts import StreamPart
 
-# The label of what does not count, in token-level data.
+# The label of tokens that are ignored.
 IGNORED = -100
 
 _USUAL = Columns()
@@ -32,7 +32,7 @@ class BatchesPart(StreamPart):
 
     def __init__(self, batches: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
         self._batches, self._used = batches, False
-        self._seen: list[Any] = []  # what was taken from an iterator to see what it has
+        self._seen: list[Any] = []  # batches that `first` took from an iterator
 
     def tables(self, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
         """The rows of the batches."""
@@ -47,7 +47,7 @@ class BatchesPart(StreamPart):
         return (_table_of(self.name, batch, columns, by) for batch in itertools.chain(self._seen, opened))
 
     def first(self, columns: Columns) -> PredictionTable | None:
-        """A table with rows, if there is one; an iterator loses nothing by it."""
+        """The first table that has rows, if there is one; batches taken from an iterator are kept for `tables`."""
         for batch in self._open():
             if isinstance(self._batches, Iterator):
                 self._seen.append(batch)
@@ -105,7 +105,7 @@ def table_from_columns(
 
 
 def _tokens(name: str, scores: Array, parts: dict[str, Array], mask: Array | None) -> tuple[Array, dict[str, Array]]:
-    """The tokens that count, one a row; what is said of a sequence holds for its tokens."""
+    """One row per token that is not ignored; values given per sequence are repeated for its tokens."""
     place = scores.shape[:-1]
     labels = parts.get("labels")
     if labels is None or labels.shape != place:

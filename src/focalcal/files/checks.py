@@ -17,7 +17,7 @@ Where = Callable[[int], str]
 
 
 def checked(table: PredictionTable, *, need_labels: bool, before: int = 0, keep_half: bool = False) -> PredictionTable:
-    """The table with scores in float32 or float64, labels in int64 and weights in float64, all as they must be.
+    """Check a table and return it with scores in float32 or float64, labels in int64 and weights in float64.
 
     `before` rows of the file came before these. With `keep_half`, logits of half precision stay as they are, for who
     widens them in the cache.
@@ -53,7 +53,7 @@ def check_shape(name: str, shape: tuple[int, ...]) -> None:
 
 
 def check_scores(name: str, scores: Array, kind: Kind, where: Where, *, keep_half: bool = False) -> Array:
-    """Scores in float32 or float64, of which every value can be what its kind says; `where` names a row."""
+    """Check that every value is possible for its kind and return scores in float32 or float64; `where` names a row."""
     tolerance = max(SUM_TOLERANCE, 4 * float(np.finfo(scores.dtype).eps))
     half = scores.dtype.itemsize < 4
     if half and not (keep_half and kind == "logits"):
@@ -72,21 +72,21 @@ def check_scores(name: str, scores: Array, kind: Kind, where: Where, *, keep_hal
 
 
 def _surely_finite(rows: Array) -> bool:
-    """Whether all values are finite; a sum may overflow though they are, and the logarithm of 0 is welcome."""
-    if rows.dtype == np.float16:  # numpy would add these up one by one: look at the bits of the exponent
+    """Whether all values are certainly finite; False may also mean that only their sum overflows."""
+    if rows.dtype == np.float16:  # numpy sums float16 slowly, so the exponent bits are compared instead
         return bool((rows.view(np.uint16) & 0x7FFF).max() < 0x7C00)
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(rows.sum()))
 
 
 def widened(scores: Array) -> Array:
-    """Half precision in float32: torch does it 20 times as fast as numpy."""
+    """Half precision converted to float32 by torch, which is 20 times as fast as numpy here."""
     return from_numpy(np.ascontiguousarray(scores)).float().numpy()
 
 
 def _checked_probs(name: str, scores: Array, kind: Kind, where: Where, tolerance: float, half: bool) -> Array:
     rows = scores.reshape(len(scores), -1)
-    with np.errstate(over="ignore"):  # what is far above 0 is refused below
+    with np.errstate(over="ignore"):  # values far above 0 raise an error below
         probs = np.exp(rows) if kind == "log_probs" else rows
     outside = ((probs < 0) | (probs > 1 + tolerance)).any(1)
     if outside.any():
@@ -106,7 +106,7 @@ def _checked_probs(name: str, scores: Array, kind: Kind, where: Where, tolerance
         )
     if not half:
         return scores
-    # Rows of half precision sum to 1 only within its rounding; as float32 they are held to more.
+    # Rows of half precision sum to 1 only within its rounding; as float32 they have to sum to 1 more closely.
     widened = scores - np.log(sums)[:, None] if kind == "log_probs" else scores / sums[:, None]
     return np.asarray(widened, dtype=np.float32)
 
@@ -141,7 +141,7 @@ def _checked_labels(table: PredictionTable, labels: Array, before: int) -> Array
 
 
 def _by_name(table: PredictionTable, labels: Array) -> Array:
-    """Class numbers of labels that are names of classes."""
+    """Convert labels that are class names to class numbers."""
     if table.class_names is None:
         raise InputError(
             f"{table.name}: labels are text, such as {shown(labels.flat[0])!r}, but the classes have no names. "
@@ -153,7 +153,7 @@ def _by_name(table: PredictionTable, labels: Array) -> Array:
 
 
 def look_up(name: str, labels: Array, class_names: tuple[str, ...]) -> Array:
-    """The numbers of classes that are given by name."""
+    """Look up the numbers of classes by their names."""
     try:
         text = np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels.astype(str)
     except UnicodeDecodeError as error:
@@ -174,7 +174,7 @@ def _checked_weights(table: PredictionTable, weights: Array, before: int) -> Arr
     if weights.dtype.kind not in "fiu":
         raise InputError(f"{table.name}: weights must be numbers; got {weights.dtype}. Save them as float64.")
     _require_rows(table, "weights", weights)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+    with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite raise an error below
         weights = weights.astype(np.float64)
     bad = ~np.isfinite(weights) | (weights < 0)
     if bad.any():

@@ -1,4 +1,4 @@
-"""Which key or column of a file holds what: the usual names, or those that the caller gives."""
+"""Finding the keys or columns that hold scores, labels and other parts: by usual names, or as the caller says."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ScoreColumns:
 
 
 def require_free(name: str, new: Sequence[str], others: Sequence[str]) -> None:
-    """Refuse to give scores a name that something else in the file has already."""
+    """Raise an error if a new name for the scores is taken by something else in the file."""
     taken = [each for each in new if each in others]
     if taken:
         raise InputError(
@@ -62,7 +62,7 @@ def require_free(name: str, new: Sequence[str], others: Sequence[str]) -> None:
 
 
 def require_once(name: str, there: Sequence[str]) -> None:
-    """Refuse columns of the same name: it would be unclear which one counts."""
+    """Raise an error if two columns have the same name."""
     twice = sorted(each for each, count in Counter(there).items() if count > 1)
     if twice:
         raise FileFormatError(f"{name}: has two columns named {listed(twice)}. Give each its own name.")
@@ -96,7 +96,7 @@ def find_group(name: str, there: Sequence[str], wanted: str | None) -> str | Non
 
 
 def find_score_key(name: str, there: Sequence[str], columns: Columns) -> tuple[str, Kind]:
-    """The key of an archive that holds the scores, and what they are.
+    """Find the key of the scores in an archive, and their kind.
 
     >>> find_score_key("preds.npz", ["labels", "logits"], Columns())
     ('logits', 'logits')
@@ -122,7 +122,7 @@ def find_score_key(name: str, there: Sequence[str], columns: Columns) -> tuple[s
 
 
 def kind_of(name: str, scores: str, columns: Columns) -> Kind:
-    """What scores under this name are: as the caller says, or as the name does."""
+    """The kind of scores with this name, as stated by the caller or implied by the name."""
     if columns.kind is not None:
         return columns.kind
     for kind in PREFIX:
@@ -179,13 +179,13 @@ def _columns_of_kind(name: str, there: Sequence[str], kind: Kind) -> ScoreColumn
 
 
 def _classes(there: Sequence[str], pattern: re.Pattern[str]) -> dict[str, str]:
-    """The columns whose names fit, and the class that each names."""
+    """The columns whose names match, and the class that each belongs to."""
     matches = {each: pattern.fullmatch(each) for each in there}
     return {each: match.group(1) or match.group(2) or "" for each, match in matches.items() if match}
 
 
 def _in_order(name: str, found: dict[str, str], kind: Kind) -> ScoreColumns:
-    """Columns by the numbers of their classes if they are numbered, else as they stand."""
+    """The columns in order of their class numbers if they are numbered from 0, else in the order of the file."""
     if len(set(found.values())) < len(found):
         raise InputError(f"{name}: two score columns are of the same class; they are {listed(list(found))}. Drop one.")
     if set(found.values()) == {str(k) for k in range(len(found))}:

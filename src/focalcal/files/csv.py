@@ -1,4 +1,4 @@
-"""Comma- or tab-separated text with a header line, read and rewritten in blocks of lines."""
+"""The .csv and .tsv formats: separated text with a header line, read and rewritten in blocks of lines."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NUMBER = re.compile(r"\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|
 
 @dataclass(frozen=True)
 class LineBlock:
-    """Some rows: their fields, and the line that each ends on."""
+    """A block of rows: their fields, and the number of the line on which each ends."""
 
     rows: list[list[str]]
     lines: list[int]
@@ -59,7 +59,7 @@ class LineBlock:
 
 @dataclass(frozen=True)
 class TextFile:
-    """An open text file: its header, how it is written, and which of its columns are scores."""
+    """An open text file: its header, its dialect, and which of its columns are scores."""
 
     name: str
     header: list[str]
@@ -71,7 +71,7 @@ class TextFile:
 
     @property
     def places(self) -> list[int]:
-        """The places of the score columns."""
+        """The positions of the score columns."""
         place = {name: k for k, name in enumerate(self.header)}
         return [place[name] for name in self.scores.names]
 
@@ -98,7 +98,7 @@ class TextFile:
             raise InputError(f"{self.name}: has a header line but no rows. Give a file that has some.")
 
     def read_scores(self, block: LineBlock) -> Array:
-        """The scores of a block, checked: (n, K), or (n,) if they stand in one column."""
+        """The scores of a block, checked: (n, K), or (n,) if they are in one column."""
         values = self.read_numbers(block, self.places)
 
         def where(row: int) -> str:
@@ -112,7 +112,7 @@ class TextFile:
         fields = block.column(places[0]) if len(places) == 1 else list(chain.from_iterable(map(pick, block.rows)))
         text = "".join(fields)
         try:
-            # Python reads 1_0 as 10, and the digits of all scripts; no program writes scores like that.
+            # float() accepts 1_0 and the digits of all scripts, which no program writes.
             if "_" in text or not text.isascii():
                 raise ValueError
             values = np.fromiter(map(float, fields), np.float64, len(fields))
@@ -136,7 +136,7 @@ class TextFile:
 
 @contextmanager
 def open_text(source: SourceFile, columns: Columns) -> Iterator[TextFile]:
-    """A text file whose header has been read."""
+    """Open a text file and read its header."""
     with source.open() as file:
         begin = file.read(_SAMPLE)
         _require_text(source, begin)
@@ -171,7 +171,7 @@ def _require_text(source: SourceFile, begin: bytes) -> None:
 
 
 def _delimiter(source: SourceFile, begin: bytes) -> str:
-    """What separates the names of the header: a tab in a .tsv, else what gives the most of them."""
+    """The delimiter of the header: a tab in a .tsv, else the one that gives the most fields."""
     if source.path.suffix.lower() == ".tsv":
         return "\t"
     text = begin.decode("utf-8-sig", errors="ignore")
@@ -200,7 +200,7 @@ def _undecodable_line(source: SourceFile) -> int:
 
 
 def read_text(source: SourceFile, columns: Columns, by: str | None = None) -> PredictionTable:
-    """Everything that a text file says; its scores are checked on the way, since lines are known only here."""
+    """Read a whole text file; its scores are checked here, where line numbers are known."""
     with open_text(source, columns) as file:
         keys = {part: find_part(source.name, part, file.header, getattr(columns, part)) for part in _PARTS}
         keys["groups"] = find_group(source.name, file.header, by)
@@ -234,12 +234,12 @@ _PARTS = ("labels", "weights", "split")
 
 
 def _labels(name: str, labels: Array, scores: ScoreColumns, lines: list[int]) -> Array:
-    """Class numbers of labels in text, which are numbers, or names as the score columns have them."""
+    """Convert labels, which are class numbers or names of score columns, to class numbers."""
     names, num_classes = scores.class_names or (), 2 if scores.single else len(scores.names)
     if not set(np.unique(labels).tolist()) <= set(names):
         labels = np.char.strip(labels)
     values, inverse = np.unique(labels, return_inverse=True)
-    # Of columns that are numbered, though not from 0, a label is the number and never the place.
+    # If columns are numbered, but not from 0, a label is the number of a column and never its position.
     are_names = not set(names).isdisjoint(values.tolist()) or (names and all(map(_WHOLE.fullmatch, names)))
     known = names if are_names else [str(k) for k in range(num_classes)]
     number = {each: k for k, each in enumerate(known)}
@@ -257,7 +257,7 @@ def text_tables(shard: Shard, columns: Columns, by: str | None) -> Iterator[Pred
 
 
 def write_text(table: PredictionTable, file: IO[bytes]) -> None:
-    """Write a table as text, one score column per class; the suffix of its name says what separates the fields."""
+    """Write a table as text, one score column per class; fields are separated by tabs if its name ends in .tsv."""
     if table.history:
         raise InputError(f"{table.name}: text cannot hold the record of an AdaFocal run. Write .npz or .parquet.")
     names = table.class_names

@@ -19,13 +19,13 @@ from focalcal.files.column_names import find_score_columns
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.stream_parts import StreamPart
 
-# Rows that a library is asked for at a time.
+# Rows that are requested from a library at a time.
 _ROWS = 1 << 13
 
 
 @dataclass(frozen=True)
 class RecordPart(StreamPart):
-    """Rows that another library gives as Arrow's: a piece of a Hugging Face, pyarrow or Ray dataset.
+    """A piece of a Hugging Face, pyarrow or Ray dataset, read as Arrow record batches.
 
     `open` gives record batches or tables of Arrow.
     """
@@ -54,7 +54,7 @@ def _record_batches(name: str, open_it: Callable[[], Iterable[Any]]) -> Iterator
 
 
 def dataset_parts(source: Any) -> list[StreamPart] | None:
-    """The parts of another library's dataset; None if it is none that is known."""
+    """The parts of another library's dataset; None if the object is not a known kind of dataset."""
     home = type(source).__module__.split(".")[0]
     if home == "pyarrow" and hasattr(source, "get_fragments"):
         return _of_pyarrow(source)
@@ -88,7 +88,7 @@ class _Fragment:
 
 def _of_hugging_face(dataset: Any) -> list[StreamPart]:
     name = str(getattr(dataset, "split", None) or "dataset")
-    if not hasattr(dataset, "num_rows"):  # it is streamed, and only its library knows how long it is
+    if not hasattr(dataset, "num_rows"):  # a streamed dataset, whose length is unknown
         return [RecordPart(name, _HuggingFace(dataset), {})]
     pieces = max(1, dataset.num_rows // (64 * _ROWS))
     shards = (dataset.shard(pieces, place, contiguous=True) for place in range(pieces))

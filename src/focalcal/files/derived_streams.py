@@ -1,4 +1,4 @@
-"""Streams made of another one: calibrated, or a random share of the rows."""
+"""Streams derived from another stream: calibrated, or a random share of its rows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _calibrated(calibrator: Calibrator, batches: Iterator[Batch]) -> Iterator[Ba
 
 
 def share_of(stream: Stream, share: float, *, seed: int = 0, rest: bool = False) -> Stream:
-    """A random share of the rows, or with `rest` all others; the same ones in every pass and on every machine.
+    """A random share of the rows, or with `rest` all others; the same rows in every pass and on every machine.
 
     Which rows these are follows from the seed, the name of their shard and their place in it.
     """
@@ -62,7 +62,7 @@ def share_of(stream: Stream, share: float, *, seed: int = 0, rest: bool = False)
 
 def _share(share: float, seed: int, rest: bool, batches: Iterator[Batch]) -> Iterator[Batch]:
     generator = None
-    for batch in batches:  # those of one shard, in order
+    for batch in batches:  # the batches of one shard, in order
         if generator is None:
             generator = np.random.default_rng([seed, zlib.crc32(batch.name.encode())])
         drawn = generator.random(batch.predictions.num_rows) < share

@@ -24,7 +24,7 @@ STANDARD_INPUT = "-"
 
 
 def find_shards(paths: str | Path | Sequence[str | Path], stack: ExitStack) -> list[Shard]:
-    """The shards that some paths stand for, in order; standard input is kept in a file until `stack` closes."""
+    """Find the shards that paths refer to, in order; standard input is kept in a file until `stack` closes."""
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not given:
         raise InputError("paths: must name at least one file; got none.")
@@ -36,7 +36,7 @@ def find_shards(paths: str | Path | Sequence[str | Path], stack: ExitStack) -> l
 
 
 def names_many(paths: str | Path | Sequence[str | Path]) -> bool:
-    """Whether the first path may stand for several files: whether it is a directory or a pattern."""
+    """Whether the first path may refer to several files, as a directory or a pattern does."""
     first = str(paths if isinstance(paths, (str, Path)) else paths[0])
     return Path(first).is_dir() or _is_pattern(first)
 
@@ -69,7 +69,7 @@ def _shard(source: SourceFile) -> Shard:
 
 
 def partition_of(path: Path) -> dict[str, str]:
-    """The columns that the names of folders are, as Hive and Spark write them.
+    """The columns encoded in the names of folders, as Hive and Spark write them.
 
     >>> partition_of(Path("scores/split=val/language=en/part-0.parquet"))
     {'split': 'val', 'language': 'en'}
@@ -101,7 +101,7 @@ def _in_folder(folder: Path) -> list[Shard]:
 
 
 def _standard_input(stack: ExitStack) -> Shard:
-    """Standard input, copied to a file: archives are read from their end."""
+    """Copy standard input to a temporary file, because archives are read from their end."""
     kept = stack.enter_context(tempfile.NamedTemporaryFile(prefix="focalcal-"))  # noqa: SIM115
     shutil.copyfileobj(sys.stdin.buffer, kept)
     kept.flush()
@@ -111,7 +111,7 @@ def _standard_input(stack: ExitStack) -> Shard:
 
 
 def _in_pairs(shards: list[Shard]) -> list[Shard]:
-    """Scores in an .npy followed by an .npy of labels become one shard."""
+    """Combine an .npy of scores and the .npy of labels that follows it into one shard."""
     paired: list[Shard] = []
     for shard in shards:
         last = paired[-1] if paired else None

@@ -1,4 +1,4 @@
-"""Putting tables of one set of predictions together, and refusing those that do not belong to it."""
+"""Joining the tables of one set of predictions, after checking that they belong together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from focalcal.files.prediction_table import PredictionTable
 
 
 def join(tables: list[PredictionTable], name: str) -> PredictionTable:
-    """Shards of one set, one after the other."""
+    """Join the shards of a set in order, after checking that they belong together."""
     first = tables[0]
     for other in tables[1:]:
         require_agreement(first, other)
@@ -21,7 +21,7 @@ def join(tables: list[PredictionTable], name: str) -> PredictionTable:
 
 
 def joined(tables: list[PredictionTable]) -> PredictionTable:
-    """Tables of the same parts, one after the other."""
+    """Concatenate tables that have the same parts."""
     first = tables[0]
     if len(tables) == 1:
         return first
@@ -37,7 +37,7 @@ def joined(tables: list[PredictionTable]) -> PredictionTable:
 
 
 def require_agreement(first: PredictionTable, other: PredictionTable) -> None:
-    """Refuse a table that does not belong to the same set as another one."""
+    """Raise an error if a table does not belong to the same set as another one."""
 
     def differ(what: str, here: object, there: object) -> InputError:
         return InputError(

@@ -1,4 +1,4 @@
-"""What is refused before anything is allocated: more than the machine has, and archives that grow without measure."""
+"""Limits that are checked before memory is allocated: the machine's memory, decompression bombs, long names."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from pathlib import Path
 from focalcal.errors import InputError
 from focalcal.predictions.arrays import CHUNK_VALUES
 
-# Values that are rewritten together: 4 MB of float32.
+# Values that are read or rewritten together: 4 MB of float32.
 BATCH_VALUES = 1 << 20
-# Members of an archive that are both larger than this and compressed harder than this are taken for bombs. Scores are
-# nearly noise: real ones shrink two or three times.
+# Members of an archive that are both larger and more strongly compressed than this are treated as decompression bombs.
+# Real scores are nearly noise and shrink two or three times.
 BOMB_BYTES = 1 << 30
 BOMB_RATIO = 200
-# No byte that deflate has packed gives more than this many.
+# Deflate cannot compress more strongly than this.
 DEFLATE_RATIO = 1032
-# Every entry of an array of strings takes as much space as the longest one: a long name would be repeated row by row.
+# Every entry of an array of strings takes as much space as the longest one, so one long name would cost that much per
+# row.
 LONGEST_NAME = 1000
 
 
 @lru_cache(maxsize=1)
 def machine_memory() -> int:
-    """The memory that this process may have at most, in bytes: the machine's, or what its container allows."""
+    """The memory that this process can use, in bytes: the machine's, or the limit of its container."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not a POSIX system
@@ -41,7 +42,7 @@ def machine_memory() -> int:
 
 
 def require_memory(what: str, num_bytes: int) -> None:
-    """Refuse to read what the machine cannot hold; `what` begins the message."""
+    """Raise an error if the machine cannot hold this many bytes; `what` begins the message."""
     if num_bytes > machine_memory():
         raise InputError(
             f"{what} would take {readable(num_bytes)} of memory, and there are {readable(machine_memory())}. "
@@ -50,7 +51,7 @@ def require_memory(what: str, num_bytes: int) -> None:
 
 
 def require_no_bomb(what: str, packed: int, unpacked: int) -> None:
-    """Refuse what would grow as no real scores do; `what` begins the message."""
+    """Raise an error if data would unpack to far more bytes than real scores do; `what` begins the message."""
     if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * packed:
         raise InputError(
             f"{what} would grow from {readable(packed)} to {readable(unpacked)}, as no real scores do. "
@@ -59,7 +60,7 @@ def require_no_bomb(what: str, packed: int, unpacked: int) -> None:
 
 
 def require_short(what: str, names: Iterable[str]) -> None:
-    """Refuse names that no class and no split has, so that rows with such names cannot grow without measure."""
+    """Raise an error if a name of a class or split is implausibly long."""
     longest = max(map(len, names), default=0)
     if longest > LONGEST_NAME:
         raise InputError(
@@ -68,12 +69,12 @@ def require_short(what: str, names: Iterable[str]) -> None:
 
 
 def readable(num_bytes: int) -> str:
-    """A number of bytes as a person says it.
+    """Format a number of bytes for people.
 
     >>> readable(12), readable(3 << 20), readable(5 << 40)
     ('12 bytes', '3.0 MiB', '5.0 TiB')
     """
-    if num_bytes >= 1 << 70:  # a header may say numbers that no float can hold
+    if num_bytes >= 1 << 70:  # headers may contain numbers beyond the range of float
         return "more than 1,024 EiB"
     size, units = float(num_bytes), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
     while size >= 1024 and len(units) > 1:
@@ -83,7 +84,7 @@ def readable(num_bytes: int) -> str:
 
 
 def rows_per_batch(values_per_row: int) -> int:
-    """How many rows are read together: as many as go into whole chunks.
+    """The number of rows to read together, a multiple of the chunk size.
 
     >>> rows_per_batch(1000)
     1048

@@ -1,4 +1,4 @@
-"""What a file says, made fit for a message: on one line, of bounded length, without control characters."""
+"""Formatting text from files for error messages: on one line, of bounded length, without control characters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SHOWN = 12
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names for a message, the first few of them.
+    """Format a list of names for a message, at most the first twelve.
 
     >>> listed(["a", "b"]), listed([])
     ('a, b', 'nothing')
@@ -18,7 +18,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def shown(text: object, longest: int = 60) -> str:
-    """What a file says, for a message: on one line and of bounded length, without signs that a terminal would obey.
+    """Format text for a message: on one line, of bounded length, without control characters.
 
     >>> shown("two\\nlines"), shown("a long one", longest=8)
     ('two lines', 'a lon...')
@@ -28,7 +28,7 @@ def shown(text: object, longest: int = 60) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Whether a string can be written; JSON can say halves of characters, which cannot.
+    """Whether a string can be encoded; JSON can contain lone surrogates, which cannot.
 
     >>> is_text("größe"), is_text("\\ud800")
     (True, False)

@@ -1,4 +1,4 @@
-"""Named arrays in a file, read and rewritten alike for .npz, .npy and .safetensors."""
+"""Named arrays in files, the common ground of the .npz, .npy and .safetensors formats."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from focalcal.files.rewriting import RewriteJob
 
 _CHUNK = 1 << 20
-# Of numpy 1; numpy 2 has 64.
+# The limit of numpy 1; that of numpy 2 is 64.
 _MOST_DIMENSIONS = 32
 
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array in a file: what its header says, and how to get at its bytes. `name` begins messages.
+    """An array in a file: what its header declares, and how to open its bytes. `name` begins messages.
 
     bfloat16, which numpy lacks, is stored as the upper halves of float32 numbers.
     """
@@ -45,7 +45,7 @@ class StoredArray:
 
     @property
     def num_bytes(self) -> int:
-        """The size of its values."""
+        """The size of the values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
@@ -55,18 +55,18 @@ class StoredArray:
 
     @property
     def value_dtype(self) -> np.dtype:
-        """The dtype that its values have in memory."""
+        """The dtype of the values in memory."""
         return np.dtype(np.float32) if self.bfloat16 else self.dtype.newbyteorder("=")
 
     def read(self) -> Array:
-        """The whole array."""
+        """Read the whole array."""
         require_memory(self.name, self.num_bytes)
         with self.open() as stream:
             values = self._take(stream, math.prod(self.shape))
         return np.ascontiguousarray(values.reshape(self.shape, order="F" if self.fortran else "C"))
 
     def batches(self, rows: int | None = None) -> Iterator[Array]:
-        """The array by rows, a bounded number at a time; a Fortran-ordered one has no rows and is read whole."""
+        """Read the rows, a bounded number at a time; an array in Fortran order is read whole."""
         rows = rows or rows_per_batch(math.prod(self.row_shape))
         if self.fortran and len(self.shape) > 1:
             values = self.read()
@@ -78,7 +78,7 @@ class StoredArray:
                 yield self._take(stream, math.prod(shape)).reshape(shape)
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes of its values as they are."""
+        """Read the raw bytes of the values in chunks."""
         left = self.num_bytes
         with self.open() as stream:
             while left and (chunk := stream.read(min(_CHUNK, left))):
@@ -109,13 +109,13 @@ class StoredArray:
 
 
 def require_possible(what: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """Refuse a shape that no array can have, though it may be of no bytes: one size of 0 makes up for all others."""
+    """Raise an error if no array can have this shape, even if it has no values because one size is 0."""
     if len(shape) > _MOST_DIMENSIONS or math.prod(filter(None, shape)) * dtype.itemsize > sys.maxsize:
         raise FileFormatError(f"{what} declares shape {shown(shape)}, which no array has. Write it again.")
 
 
 def _require_text(name: str, values: Array) -> None:
-    """Refuse numbers that are no characters: numpy keeps them, but no string can hold them or be written with them."""
+    """Raise an error if a string contains invalid code points, which numpy stores but Python cannot encode."""
     signs = values.view(np.uint32)
     if ((signs > sys.maxunicode) | ((signs >= 0xD800) & (signs <= 0xDFFF))).any():
         raise FileFormatError(f"{name} holds characters that do not exist. Write it again from str.")
@@ -123,14 +123,14 @@ def _require_text(name: str, values: Array) -> None:
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """Arrays by their keys, and the strings that safetensors keeps beside them."""
+    """The arrays of a file by key, and its metadata (only safetensors has some)."""
 
     name: str
     arrays: Mapping[str, StoredArray]
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def scores(self, columns: Columns) -> tuple[str, StoredArray, Kind]:
-        """The key of the scores, the scores, and what they are."""
+        """The key of the scores, the scores, and their kind."""
         key, kind = find_score_key(self.name, list(self.arrays), columns)
         stored = self.arrays[key]
         if stored.value_dtype.kind != "f" or stored.dtype.itemsize > 8:
@@ -146,12 +146,12 @@ class ArrayFile:
 
 
 def read_arrays(file: ArrayFile, columns: Columns) -> PredictionTable:
-    """Everything that a file of named arrays says, unchecked but for the dtype and shape of its scores."""
+    """Read a whole file of named arrays; only the dtype and shape of the scores are checked."""
     _, stored, kind = file.scores(columns)
     keys = {part: find_part(file.name, part, list(file.arrays), getattr(columns, part)) for part in _PARTS}
     wanted = [stored, *(file.arrays[key] for key in keys.values() if key is not None)]
     require_memory(f"{file.name}:", sum(each.num_bytes for each in wanted))
-    del keys["class_names"]  # read where names are
+    del keys["class_names"]  # read by _class_names
     parts = {part: None if key is None else file.arrays[key].read() for part, key in keys.items()}
     history = {key.removeprefix(HISTORY): file.arrays[key].read() for key in file.arrays if key.startswith(HISTORY)}
     history = {**history_of(file.name, file.metadata), **history}
@@ -171,7 +171,7 @@ _PARTS = ("labels", "weights", "split", "class_names")
 
 
 def array_tables(file: ArrayFile, columns: Columns, by: str | None = None) -> Iterator[PredictionTable]:
-    """The rows of a file of named arrays in tables of bounded size, unchecked but for dtype and shape of the scores."""
+    """The rows of a file of named arrays in tables of bounded size; only dtypes and shapes are checked."""
     _, stored, kind = file.scores(columns)
     there = list(file.arrays)
     keys = {part: find_part(file.name, part, there, getattr(columns, part)) for part in ("labels", "weights", "split")}
@@ -218,14 +218,14 @@ def _class_names(file: ArrayFile, columns: Columns) -> tuple[str, ...] | None:
 
 
 def _named_strings(file: ArrayFile, part: str, values: Array | None) -> Array | None:
-    """A column of strings, which safetensors keeps as numbers with `{part}_names` among the metadata."""
+    """A column of strings; safetensors stores it as numbers, with `{part}_names` in the metadata."""
     if values is not None and values.ndim == 1 and f"{part}_names" in file.metadata:
         values = _named(file.name, values, strings_of(file.name, f"{part}_names", file.metadata) or ())
     return _strings(file.name, part, values)
 
 
 def _strings(name: str, part: str, values: Array | None) -> Array | None:
-    """Strings from an array of strings, of UTF-8 bytes or of whole numbers."""
+    """Convert an array of strings, UTF-8 bytes or integers to strings."""
     if values is None:
         return None
     if values.ndim != 1 or values.dtype.kind not in "USiu":
@@ -252,7 +252,7 @@ def _named(name: str, codes: Array, names: tuple[str, ...]) -> Array:
 
 
 def strings_of(name: str, key: str, metadata: Mapping[str, str]) -> tuple[str, ...] | None:
-    """A list of strings among metadata, written as JSON.
+    """A list of strings in the metadata, stored as JSON.
 
     >>> strings_of("preds.parquet", "class_names", {"class_names": '["cat", "dog"]'})
     ('cat', 'dog')
@@ -266,7 +266,7 @@ def strings_of(name: str, key: str, metadata: Mapping[str, str]) -> tuple[str, .
 
 
 def history_of(name: str, metadata: Mapping[str, str]) -> dict[str, Array]:
-    """The record of an AdaFocal run among metadata, each field a JSON list of lists."""
+    """The record of an AdaFocal run in the metadata, each field a JSON list of lists."""
     history = {}
     for key in metadata:
         if key.startswith(HISTORY):

@@ -1,4 +1,4 @@
-"""The .npy format: its header is read and believed only if the bytes are there; pickles are never opened."""
+"""The .npy format: headers are trusted only if the file has as many bytes as they declare; pickles are never read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Open = Callable[[], AbstractContextManager[BinaryIO]]
 
 
 def stored_npy(name: str, key: str, open_bytes: Open, num_bytes: int) -> StoredArray:
-    """The array of an .npy of `num_bytes`, after reading no more than its header."""
+    """Read the header of an .npy of `num_bytes`; the values are read later."""
     what = f"{name}: {shown(key)}" if key else f"{name}:"
     with open_bytes() as stream:
         dtype, shape, fortran, start = _header(what, stream)
@@ -81,7 +81,7 @@ def _header(what: str, stream: BinaryIO) -> tuple[np.dtype, tuple[int, ...], boo
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             shape, fortran, dtype = parse(io.BytesIO(length + text), max_header_size=_LONGEST_HEADER)
-    except Exception as error:  # whatever a broken header makes of a parser
+    except Exception as error:  # the parser may raise anything on a broken header
         raise FileFormatError(f"{what} has an npy header that cannot be read. Save it with np.save.") from error
     if dtype.hasobject:
         raise InputError(
@@ -96,7 +96,7 @@ def _header(what: str, stream: BinaryIO) -> tuple[np.dtype, tuple[int, ...], boo
 
 
 def npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
-    """The bytes before the values of an .npy in C order."""
+    """The header of an .npy in C order."""
     stream = io.BytesIO()
     described = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     npy_format.write_array_header_1_0(stream, described)
@@ -104,18 +104,18 @@ def npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
 
 
 def npy_bytes(values: Array) -> bytes:
-    """A whole .npy."""
+    """An array as the bytes of an .npy."""
     values = np.ascontiguousarray(values)
     return npy_header(values.dtype, values.shape) + values.tobytes()
 
 
 def open_npy(source: SourceFile) -> StoredArray:
-    """The array of an .npy file."""
+    """Open the array of an .npy file."""
     return stored_npy(source.name, "", source.open, source.size)
 
 
 def npy_files(sources: tuple[SourceFile, ...], columns: Columns) -> ArrayFile:
-    """Scores in an .npy, and the labels in the next one or in the one that the caller names."""
+    """Open an .npy of scores, with labels from the next .npy or from one that the caller names."""
     scores = sources[0]
     arrays: dict[str, StoredArray] = {npy_kind(scores, columns): open_npy(scores)}
     if len(sources) > 1:
@@ -128,13 +128,13 @@ def npy_files(sources: tuple[SourceFile, ...], columns: Columns) -> ArrayFile:
 
 
 def npy_folder(sources: tuple[SourceFile, ...]) -> ArrayFile:
-    """A directory whose .npy files are named as the keys of an .npz are."""
+    """Open a directory whose .npy files are named like the keys of an .npz."""
     folder = sources[0].path.parent
     return ArrayFile(str(folder), {source.path.stem: open_npy(source) for source in sources})
 
 
 def npy_kind(source: SourceFile, columns: Columns) -> Kind:
-    """What the scores of an .npy are: as the caller says, or as its name does (`val_logits.npy`)."""
+    """The kind of scores in an .npy, as stated by the caller or implied by its name (`val_logits.npy`)."""
     if columns.kind is not None:
         return columns.kind
     name = source.path.stem.lower()

@@ -1,4 +1,4 @@
-"""The .npz format: an archive whose members are checked before one byte of them is unpacked, always in memory."""
+"""The .npz format: members are checked before anything is unpacked, and unpacked only in memory."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _ENCRYPTED = 0x1
 
 
 class NpzArchive:
-    """An open .npz: the members, and the arrays among them."""
+    """An open .npz: its members, and the arrays among them."""
 
     def __init__(self, name: str, zipped: zipfile.ZipFile, size: int) -> None:
         self.name, self.zipped = name, zipped
         self.members = {_checked(name, member, size): member for member in zipped.infolist()}
-        # For numpy, a member `logits` is an array of that name too.
+        # numpy reads a member `logits` as an array of that name, too.
         names = Counter(member.filename.removesuffix(".npy") for member in zipped.infolist())
         twice, count = names.most_common(1)[0] if names else ("", 0)
         if count > 1:
@@ -44,7 +44,7 @@ class NpzArchive:
             )
 
     def file(self) -> ArrayFile:
-        """The arrays, whose headers are read only when they are asked for."""
+        """The arrays; each header is read when its array is asked for."""
         return ArrayFile(self.name, _Arrays(self))
 
     def array(self, key: str) -> StoredArray:
@@ -54,7 +54,7 @@ class NpzArchive:
 
     @contextmanager
     def open(self, member: zipfile.ZipInfo) -> Iterator[BinaryIO]:
-        """The unpacked bytes of a member; at their end the checksum is compared."""
+        """Open the unpacked bytes of a member; the checksum is verified at their end."""
         what = f"{self.name}: {shown(member.filename)}"
         with _opened(what, lambda: self.zipped.open(member)) as stream:
             try:
@@ -69,7 +69,7 @@ class NpzArchive:
 
 
 class _Arrays(Mapping[str, StoredArray]):
-    """Arrays by key; a header is read when its array is asked for, so that a broken one nobody needs does no harm."""
+    """Arrays by key. Headers are read on access, so that a broken array does no harm unless it is needed."""
 
     def __init__(self, archive: NpzArchive) -> None:
         self._archive = archive
@@ -87,7 +87,7 @@ class _Arrays(Mapping[str, StoredArray]):
 
 @contextmanager
 def open_npz(source: SourceFile) -> Iterator[NpzArchive]:
-    """An .npz whose members have been checked."""
+    """Open an .npz and check its members."""
     with source.open() as file:
         if not NPZ.sniff(file.read(SNIFFED)):
             raise FileFormatError(f"{source.name}: is not an .npz archive. Save it with np.savez.")
@@ -98,7 +98,7 @@ def open_npz(source: SourceFile) -> Iterator[NpzArchive]:
 def _opened(what: str, open_it: Callable[[], T]) -> T:
     try:
         return open_it()
-    except Exception as error:  # whatever offsets and flags that lie make of the reader
+    except Exception as error:  # wrong offsets and flags can raise anything
         raise _damaged(what, error) from error
 
 
@@ -108,10 +108,10 @@ def _damaged(what: str, error: Exception) -> FileFormatError:
 
 
 def _checked(name: str, member: zipfile.ZipInfo, size: int) -> str:
-    """The name of a member that is safe to unpack in memory."""
+    """Check that a member is safe to unpack in memory and return its name."""
     said = member.filename
     what = f"{name}: {shown(said)}"
-    # `orig_filename` is what the archive says; zipfile cuts it at a null byte.
+    # `orig_filename` is the name in the archive; zipfile cuts `filename` at a null byte.
     if any(sign in member.orig_filename for sign in ("/", "\\", "\0", "..")) or not said:
         raise FileFormatError(
             f"{name}: has a member named {shown(member.orig_filename)!r}, which could lead outside of the archive. "
@@ -130,7 +130,7 @@ def _checked(name: str, member: zipfile.ZipInfo, size: int) -> str:
 
 
 def write_members(file: IO[bytes], members: Iterable[tuple[zipfile.ZipInfo, Iterable[bytes]]]) -> None:
-    """A new archive of members, each with its compression, streamed in."""
+    """Write a new archive; the content of each member is streamed."""
     with zipfile.ZipFile(file, "w", allowZip64=True) as zipped:
         for info, chunks in members:
             with zipped.open(info, "w", force_zip64=True) as stream:
@@ -139,14 +139,14 @@ def write_members(file: IO[bytes], members: Iterable[tuple[zipfile.ZipInfo, Iter
 
 
 def new_member(key: str, compress_type: int) -> zipfile.ZipInfo:
-    """A member for an array, dated as numpy does, so that the same arrays give the same bytes."""
+    """A member for an array, with the same date as numpy's, so that equal arrays give equal bytes."""
     info = zipfile.ZipInfo(f"{key}.npy", date_time=(1980, 1, 1, 0, 0, 0))
     info.compress_type = compress_type
     return info
 
 
 def copied_member(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
-    """A member like another one, for a new archive."""
+    """A copy of a member's description, for a new archive."""
     new = zipfile.ZipInfo(info.filename, info.date_time)
     new.compress_type, new.external_attr, new.comment = info.compress_type, info.external_attr, info.comment
     return new
@@ -169,7 +169,7 @@ def write_npz(table: PredictionTable, file: IO[bytes]) -> None:
     arrays = arrays_of(table)
     if table.class_names is not None:
         arrays["class_names"] = np.array(table.class_names, dtype=str)
-    # Scores are nearly noise: packing them takes long and gains little.
+    # Scores are nearly noise: compressing them takes long and gains little.
     members = ((new_member(key, zipfile.ZIP_STORED), [npy_bytes(values)]) for key, values in arrays.items())
     write_members(file, members)
 

@@ -1,4 +1,4 @@
-"""The Parquet format, by pyarrow: scores as one column of lists, or as one column per class."""
+"""The Parquet format, through pyarrow: scores are one column of lists, or one column per class."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BUFFER = 1 << 20
 _SMALL = 64 << 20
 # What pyarrow itself allows in the metadata.
 _LONGEST_STRING, _LONGEST_LIST = 100_000_000, 1_000_000
-# Scores in a row group that is written, 64 MB of float32 at most; smaller groups of the file stay as they are.
+# The most scores in a row group that is written: 64 MB of float32. Smaller groups are kept as they are.
 _GROUP_VALUES = 16 * BATCH_VALUES
 
 
@@ -48,16 +48,16 @@ class ParquetFile(ArrowRows):
 
     @property
     def num_rows(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return int(self.file.metadata.num_rows)
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The strings beside the schema."""
+        """The metadata of the schema as strings."""
         return metadata_of(self.schema)
 
     def batches(self, rows: int, *, row_group: int | None = None, columns: list[str] | None = None) -> Iterator[Any]:
-        """The rows, so many at a time at most; every row group must have as many as the metadata say."""
+        """The rows, at most so many at a time; each row group must have as many as the metadata declare."""
         groups = range(self.file.num_row_groups) if row_group is None else [row_group]
         with told_as_damage(self.name):
             for group in groups:
@@ -70,7 +70,7 @@ class ParquetFile(ArrowRows):
                     raise ValueError(f"row group {group} has not as many rows as it says")
 
     def width(self) -> int:
-        """How many scores a row has."""
+        """The number of scores per row."""
         kind = self.schema.field(self.scores.names[0]).type
         if self.scores.single and not pyarrow().types.is_fixed_size_list(kind):
             return self.first_row().size
@@ -86,7 +86,7 @@ class ParquetFile(ArrowRows):
 
 @contextmanager
 def open_parquet(source: SourceFile, columns: Columns) -> Iterator[ParquetFile]:
-    """A Parquet file whose columns of scores have been found."""
+    """Open a Parquet file and find its columns of scores."""
     pa = pyarrow()
     with source.open() as stream:
         if not PARQUET.sniff(stream.read(SNIFFED)):
@@ -102,10 +102,10 @@ def open_parquet(source: SourceFile, columns: Columns) -> Iterator[ParquetFile]:
 
 
 def _limits(size: int) -> dict[str, int]:
-    """How pyarrow may read a file of some bytes: no list or string in its metadata has more entries than it has bytes.
+    """Limits for pyarrow: no list or string in the metadata can have more entries than the file has bytes.
 
     A buffer bounds the memory that large files take. But with one, pyarrow zeroes as many bytes as the header of a page
-    says, which may be 2 GiB in a file of a few; so small files are read without, column chunk by column chunk.
+    declares, which may be 2 GiB even in a tiny file; so small files are read without one.
     """
     return {
         "buffer_size": _BUFFER if size > _SMALL else 0,
@@ -121,7 +121,7 @@ def _require_counts(metadata: Any) -> None:
 
 
 def parquet_tables(shard: Shard, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
-    """The rows of a Parquet file in tables of bounded size, unchecked but for nulls and types."""
+    """The rows of a Parquet file in tables of bounded size; only nulls and types are checked."""
     with open_parquet(shard.source, columns) as file:
         wanted = ColumnsToRead.of(file.name, file.schema.names, columns, by, shard.constants)
         rows = rows_per_batch(file.width())
@@ -130,7 +130,7 @@ def parquet_tables(shard: Shard, columns: Columns, by: str | None) -> Iterator[P
 
 
 def read_parquet(shard: Shard, columns: Columns) -> PredictionTable:
-    """Everything that a Parquet file says, unchecked but for nulls and types."""
+    """Read a whole Parquet file; only nulls and types are checked."""
     with open_parquet(shard.source, columns) as file:
         unpacked = file.num_rows * file.first_row().nbytes
         require_no_bomb(f"{file.name}:", shard.source.size, unpacked)
@@ -147,7 +147,7 @@ def parquet_batches(shard: Shard, columns: list[str], num_rows: int) -> Iterator
 
 
 def write_parquet(table: PredictionTable, file: IO[bytes]) -> None:
-    """Scores as a column of lists, class names and the record of an AdaFocal run among the metadata."""
+    """Write scores as a column of lists, class names and the record of an AdaFocal run as metadata."""
     pa = pyarrow()
     columns = {table.kind: _listed(table.scores), "labels": table.labels, "weights": table.weights}
     there = {key: pa.array(values) for key, values in columns.items() if values is not None}
@@ -160,7 +160,7 @@ def write_parquet(table: PredictionTable, file: IO[bytes]) -> None:
 
 
 def _listed(values: Array, like: Any = None) -> Any:
-    """Scores (n, K) as an Arrow array of lists, those (n,) as one of numbers; of the type `like`, if given."""
+    """Convert scores (n, K) to an Arrow array of lists, and (n,) to one of numbers; of the type `like`, if given."""
     pa = pyarrow()
     flat = pa.array(np.ascontiguousarray(values).reshape(-1))
     if values.ndim == 1:
@@ -176,7 +176,7 @@ def _listed(values: Array, like: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class ParquetRewriter:
-    """A Parquet file as it will be: the same schema but for the columns of scores, the same compression."""
+    """The schema, compression and batches of a rewritten file: those of the old one, with new score columns."""
 
     file: ParquetFile
     to: Kind
@@ -198,7 +198,7 @@ class ParquetRewriter:
         return schema
 
     def options(self) -> dict[str, Any]:
-        """How the columns are packed, as in the first row group."""
+        """Compression and encoding of the columns, as in the first row group."""
         group = self.file.file.metadata.row_group(0)
         columns = [group.column(place) for place in range(group.num_columns)]
         codecs = {self._renamed(each.path_in_schema): _codec(each.compression) for each in columns}
@@ -212,7 +212,7 @@ class ParquetRewriter:
         return ".".join([self.names.get(root, root), *rest])
 
     def batch(self, batch: Any, scores: Array, schema: Any) -> Any:
-        """A batch with other scores, as a table."""
+        """A batch with new scores, as an Arrow table."""
         columns = list(batch.columns)
         for k, new in enumerate(self.names.values()):
             place = schema.get_field_index(new)
@@ -243,7 +243,7 @@ def rewrite_parquet(shard: Shard, job: RewriteJob, out: IO[bytes]) -> None:
 
 
 def _rewrite(file: ParquetFile, out: IO[bytes], to: Kind, calibrated: Callable[[Array], Array]) -> None:
-    """The file with its scores run through `calibrated`, row group by row group; very large groups are divided."""
+    """Write the file with its scores run through `calibrated`, by row groups; very large groups are divided."""
     pa = pyarrow()
     new = ParquetRewriter(file, to)
     schema = new.schema()
@@ -265,7 +265,7 @@ def _rewrite(file: ParquetFile, out: IO[bytes], to: Kind, calibrated: Callable[[
 
 
 def _rows_of_a_part(rows: int, width: int) -> int:
-    """The rows of the equal parts into which a row group is divided; one part if it is not too large.
+    """The number of rows of the equal parts into which a row group is divided if it is too large.
 
     >>> _rows_of_a_part(65_536, 100), _rows_of_a_part(1_000_000, 100)
     (65536, 166667)

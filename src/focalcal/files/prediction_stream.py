@@ -1,4 +1,4 @@
-"""Predictions that do not fit in memory, or lie on other machines: read shard by shard, as often as a fit asks for."""
+"""Streams of predictions that do not fit in memory or are on other machines, read shard by shard in passes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from focalcal.files.discovery import find_shards
 from focalcal.files.joining import require_agreement
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.read_ahead import read_ahead, steady_memory
-from focalcal.files.stream_parts import FilePart, StreamPart
+from focalcal.files.reading import Progress
+from focalcal.files.stream_parts import StreamPart
 from focalcal.predictions.arrays import Predictions
 from focalcal.predictions.stream import MEMORY, Batch, Fold, Merge, Stream
 
@@ -31,14 +32,13 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 StreamSource: TypeAlias = "str | Path | Sequence[str | Path] | Iterable[Any] | Callable[[], Iterable[Any]] | Any"
 OnBadShard: TypeAlias = Literal["raise", "skip"]
-Progress: TypeAlias = "Callable[[int, int, str], object]"
 
 _USUAL = Columns()
 
 
 @dataclass(frozen=True)
 class ShardReader:
-    """How every part is read, and what all have in common: a table without rows."""
+    """Reads and checks the parts of a stream; `like` is a table without rows that all of them must agree with."""
 
     columns: Columns
     split: str | None
@@ -67,7 +67,7 @@ class ShardReader:
 
 
 def chosen(table: PredictionTable, split: str | None) -> PredictionTable:
-    """The rows of a split, if one is asked for."""
+    """The rows of a split, or all rows if `split` is None."""
     if split is None:
         return table
     if table.split is None:
@@ -81,17 +81,17 @@ class PredictionStream(Stream):
     where `source` is
 
     - files: a path, a directory (also with parts such as `split=val/`), a glob, an address such as
-      `s3://bucket/scores/*.parquet`, or several of these; .parquet, .arrow, .feather, .npz, .npy, .safetensors by rows,
-      .csv and .tsv a file at a time;
+      `s3://bucket/scores/*.parquet`, or several of these, in any format; text is read one file at a time, all else by
+      rows;
     - a dataset of pyarrow (`pyarrow.dataset.dataset(...)`) or Hugging Face (`datasets`);
     - batches: an iterable, or a function that opens one anew, of (logits, labels), (logits, labels, weights) or
       mappings with named columns. Logits of tokens (batch, time, classes) with labels (batch, time) and perhaps a
       `mask` become rows.
 
-    `columns` says under which names the parts are found, as for `read_predictions`; `split` keeps the rows of one.
-    `memory` is what may grow with the number of rows, in bytes. A shard that cannot be read, or does not belong to the
-    others, raises an error that names it; with `on_bad_shard="skip"` it is left out as a whole and listed in `skipped`.
-    `progress(rows, 0, shard)` is called after each batch.
+    `columns` gives the names of the parts, as for `read_predictions`; `split` keeps the rows of one split. `memory`
+    limits what may grow with the number of rows, in bytes. A shard that cannot be read, or does not belong to the
+    others, raises an error that names it; with `on_bad_shard="skip"` the whole shard is left out and listed in
+    `skipped`. `progress(rows, 0, shard)` is called after each batch.
 
     >>> from focalcal import TemperatureScaling, evaluate
     >>> batches = [([[2.0, 0.0], [2.0, 0.0]], [0, 0]), ([[2.0, 0.0]], [1])]
@@ -118,27 +118,27 @@ class PredictionStream(Stream):
         self.memory, self.on_bad_shard = memory, on_bad_shard
         self.skipped: dict[str, str] = {}
         self.columns, self._split, self._progress = columns, split, progress
-        self._reading: ShardReader | None = None
+        self._reader: ShardReader | None = None
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are; reads the beginning of the first shard."""
-        return self.reading.like.num_classes
+        """The number of classes, from the beginning of the first shard."""
+        return self.reader.like.num_classes
 
     @property
     def kind(self) -> str:
-        """What the scores are."""
-        return self.reading.like.kind
+        """The kind of the scores."""
+        return self.reader.like.kind
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The names of the classes, where the files have some."""
-        return self.reading.like.class_names
+        """The names of the classes, if the files have any."""
+        return self.reader.like.class_names
 
     @property
-    def reading(self) -> ShardReader:
-        """How parts are read; the first one that can be says what all have in common."""
-        while self._reading is None:
+    def reader(self) -> ShardReader:
+        """The reader of the parts; the first part that can be read determines kind and classes."""
+        while self._reader is None:
             part = next((each for each in self.parts if each.name not in self.skipped), None)
             if part is None:
                 raise InputError(f"{self.name}: no shard can be read. {self._reasons()}")
@@ -147,37 +147,37 @@ class PredictionStream(Stream):
                 if first is None:
                     raise InputError(f"{part.name}: has no rows. Give a file that has some.")
                 like = checked(first, need_labels=True).take(np.zeros(0, dtype=np.int64))
-                self._reading = ShardReader(self.columns, self._split, like)
+                self._reader = ShardReader(self.columns, self._split, like)
             except InputError as error:
                 self.skip(part.name, error)
-        return self._reading
+        return self._reader
 
     def _reasons(self) -> str:
         return " ".join(itertools.islice(self.skipped.values(), 3))
 
     def skip(self, name: str, error: InputError) -> None:
-        """Leave a bad shard out from now on, if that is allowed."""
+        """Leave out a bad shard from now on, or raise its error if that is not allowed."""
         if self.on_bad_shard == "raise":
             raise error
         self.skipped[name] = str(error)
 
     def batches(self, *, by: str | None = None) -> Iterator[Batch]:
-        """All rows in order, read ahead; for loops of your own."""
-        reading = self.reading
-        with read_ahead(lambda: (batch for part in self._left() for batch in reading.batches(part, by))) as ahead:
+        """All rows in order, read ahead, for your own loops."""
+        reader = self.reader
+        with read_ahead(lambda: (batch for part in self._left() for batch in reader.batches(part, by))) as ahead:
             yield from ahead
 
     def _left(self) -> list[StreamPart]:
         return [part for part in self.parts if part.name not in self.skipped]
 
     def reduce(self, fold: Fold[P], merge: Merge[P], *, by: str | None = None) -> P:
-        """One pass over all rows: `fold` of the batches of each part, merged in order."""
+        """Make one pass over all rows: `fold` the batches of each part and `merge` the results in order."""
         if not self.is_local:
             from focalcal.files.ray import reduce_on_ray
 
             return reduce_on_ray(self, fold, merge, by=by)
-        folded, reading = MergedShards[P](merge), self.reading
-        with steady_memory(), read_ahead(lambda: self._events(reading, by)) as events:
+        folded, reader = MergedShards[P](merge), self.reader
+        with steady_memory(), read_ahead(lambda: self._events(reader, by)) as events:
             for part, group in itertools.groupby(events, key=lambda event: event[0]):
                 try:
                     folded.add(part.name, fold_batches(fold, self._told(event for _, event in group)))
@@ -186,17 +186,17 @@ class PredictionStream(Stream):
                     folded.drop(part.name)
         return folded.result(self.name)
 
-    def _events(self, reading: ShardReader, by: str | None) -> Iterator[tuple[StreamPart, Batch | InputError]]:
-        """The batches of all parts; instead of those that cannot be read, the reason."""
+    def _events(self, reader: ShardReader, by: str | None) -> Iterator[tuple[StreamPart, Batch | InputError]]:
+        """The batches of all parts; a part that cannot be read ends with its error."""
         for part in self._left():
             try:
-                for batch in reading.batches(part, by):
+                for batch in reader.batches(part, by):
                     yield part, batch
             except InputError as error:  # noqa: PERF203
                 yield part, error
 
     def _told(self, events: Iterator[Batch | InputError]) -> Iterator[Batch]:
-        """The batches, with progress; a part that is bad ends here."""
+        """The batches, with progress reported; the error of a bad part is raised."""
         for event in events:
             if isinstance(event, InputError):
                 raise BadShardError(event)
@@ -214,7 +214,7 @@ class PredictionStream(Stream):
         return stream
 
     def close(self) -> None:
-        """Remove what standard input was copied to."""
+        """Remove the temporary copy of standard input."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -228,7 +228,7 @@ class PredictionStream(Stream):
 
 
 class BadShardError(Exception):
-    """A shard that cannot be read, on its way out of a fold."""
+    """Carries the error of a shard that cannot be read through the fold that consumes it."""
 
     def __init__(self, error: InputError) -> None:
         super().__init__(str(error))
@@ -236,7 +236,7 @@ class BadShardError(Exception):
 
 
 def fold_batches(fold: Fold[P], batches: Iterator[Batch]) -> P | None:
-    """The fold of some batches; None if there is none."""
+    """Fold batches; None if there are none."""
     first = next(batches, None)
     return None if first is None else fold(itertools.chain([first], batches))
 
@@ -250,7 +250,7 @@ class MergedShards(Generic[P]):
         self._shard: tuple[str, P | None] | None = None
 
     def add(self, name: str, value: P | None) -> None:
-        """Take in the result of a part of a shard."""
+        """Add the result of a part of a shard."""
         if self._shard is not None and self._shard[0] == name:
             value = self._both(self._shard[1], value)
         else:
@@ -258,12 +258,12 @@ class MergedShards(Generic[P]):
         self._shard = (name, value)
 
     def drop(self, name: str) -> None:
-        """Forget what was taken in of a shard."""
+        """Discard the results of a shard."""
         if self._shard is not None and self._shard[0] == name:
             self._shard = None
 
     def result(self, name: str) -> P:
-        """Everything together."""
+        """All results merged; raises if there are none."""
         self._settle()
         if self._whole is None:
             raise InputError(f"{name}: has no rows that count. Check the split and the files.")
@@ -280,15 +280,15 @@ class MergedShards(Generic[P]):
 
 
 def _parts(source: StreamSource, stack: ExitStack) -> tuple[list[StreamPart], str]:
-    """The parts that a source stands for, and what messages call it."""
+    """The parts of a source, and its name for messages."""
     if isinstance(source, (str, Path)):
-        return [FilePart(shard) for shard in find_shards(source, stack)], str(source)
+        return [*find_shards(source, stack)], str(source)
     known = dataset_parts(source)
     if known is not None:
         return known, "dataset"
     if isinstance(source, Sequence) and source and all(isinstance(each, (str, Path)) for each in source):
         more = "" if len(source) == 1 else f" and {len(source) - 1} more"
-        return [FilePart(shard) for shard in find_shards(source, stack)], f"{source[0]}{more}"
+        return [*find_shards(source, stack)], f"{source[0]}{more}"
     fine = callable(source) or isinstance(source, Iterable)
     rule = "must be files, a dataset, or batches"
     require(fine and not isinstance(source, (dict, bytes)), "source", rule, type(source).__name__)

@@ -1,4 +1,4 @@
-"""Predictions as they lie in files: scores, and beside them labels, weights, a split and names of classes."""
+"""The content of a prediction file in memory: scores, labels, weights, split and class names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from focalcal.core.score_kinds import KINDS, Kind
 
 @dataclass(frozen=True)
 class Columns:
-    """The names under which a file holds its parts; None takes the usual ones.
+    """The names of the parts in a file; None stands for the usual name.
 
     Usual are `logits`, `log_probs` or `probs`, whose name says the `kind`; `labels`; and where they are there,
     `weights`, `split` and `class_names`. Scores of another name need `kind`.
@@ -60,12 +60,12 @@ class PredictionTable:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.scores)
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are; scores (N,) have two."""
+        """The number of classes; scores (N,) have two."""
         return 2 if self.scores.ndim == 1 else int(self.scores.shape[1])
 
     def splits(self) -> dict[str, int]:

@@ -24,14 +24,14 @@ from focalcal.predictions.stream import Batch, Fold, Merge
 
 P = TypeVar("P")
 
-# Results that are merged by one task: a driver would get thousands of them at once.
+# Results that one task merges; the driver would receive thousands at once.
 _TOGETHER = 8
-# How often Ray runs a task again whose worker was lost.
+# How often Ray reruns a task whose worker was lost.
 _RETRIES = 5
 
 
 def ray() -> Any:
-    """Ray, started or connected, or the extra that brings it."""
+    """Import Ray and connect to a cluster or start one; raises an error that names the extra if Ray is missing."""
     try:
         import ray
     except ImportError as error:
@@ -43,7 +43,7 @@ def ray() -> Any:
 
 @dataclass(frozen=True)
 class PartResult:
-    """What came of a part: a value, None if it had no rows, or the reason why it cannot be read."""
+    """The result of a part: a value, None if it has no rows, or the error if it cannot be read."""
 
     value: Any = None
     error: InputError | None = None
@@ -54,10 +54,10 @@ def reduce_on_ray(stream: PredictionStream, fold: Fold[P], merge: Merge[P], *, b
     cluster = ray()
     fold_part = cluster.remote(max_retries=_RETRIES)(_fold_part)
     merge_some = cluster.remote(max_retries=_RETRIES)(_merge_some)
-    how, merging = cluster.put((stream.reading, fold, by)), cluster.put(merge)
+    how, merging = cluster.put((stream.reader, fold, by)), cluster.put(merge)
 
     def together(outcomes: list[Any]) -> Any:
-        """One outcome of many, in order."""
+        """Merge results in order into one."""
         while len(outcomes) > 1:
             outcomes = [
                 merge_some.remote(merging, *outcomes[start : start + _TOGETHER])
@@ -81,12 +81,12 @@ def reduce_on_ray(stream: PredictionStream, fold: Fold[P], merge: Merge[P], *, b
 
 
 def _fold_part(part: StreamPart, how: tuple[ShardReader, Fold[Any], str | None]) -> PartResult:
-    """The fold of the rows of a part. Runs in a task."""
+    """Fold the rows of a part. Runs in a task."""
     import torch
 
     torch.set_num_threads(1)  # a task has one core
-    reading, fold, by = how
-    read = _Watched(reading.batches(part, by))
+    reader, fold, by = how
+    read = _WatchedBatches(reader.batches(part, by))
     try:
         return PartResult(fold_batches(fold, read))
     except InputError as error:
@@ -95,8 +95,8 @@ def _fold_part(part: StreamPart, how: tuple[ShardReader, Fold[Any], str | None])
         raise
 
 
-class _Watched(Iterator[Batch]):
-    """Batches, and whether reading them has failed: other errors are not the part's."""
+class _WatchedBatches(Iterator[Batch]):
+    """Batches that remember whether reading them has failed, to tell such errors from those of the fold."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches, self.failed = batches, False
@@ -110,14 +110,14 @@ class _Watched(Iterator[Batch]):
 
 
 def _merge_some(merge: Merge[Any], *outcomes: PartResult) -> PartResult:
-    """Outcomes together; a bad one makes them bad. Runs in a task."""
+    """Merge results; if one is an error, so is the merged one. Runs in a task."""
     bad = next((each for each in outcomes if each.error is not None), None)
     values = [each.value for each in outcomes if each.value is not None]
     return bad or PartResult(functools.reduce(merge, values) if values else None)
 
 
 def _bad_ones(cluster: Any, shards: dict[str, Any]) -> list[tuple[str, InputError]]:
-    """The shards that cannot be read: only the errors travel."""
+    """The shards that cannot be read, with their errors; values stay on the cluster."""
     error_of = cluster.remote(max_retries=_RETRIES)(lambda outcome: outcome.error)
     errors = cluster.get([error_of.remote(outcome) for outcome in shards.values()])
     return [(name, error) for name, error in zip(shards, errors, strict=True) if error is not None]

@@ -1,4 +1,4 @@
-"""Reading ahead: the next pieces are fetched in the background while the last one is worked on."""
+"""Reading ahead: a background thread fetches the next batches while the current one is processed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import torch
 
 T = TypeVar("T")
 
-# Pieces that wait: more would only take memory.
+# Pieces in the queue; more would only take memory.
 _WAITING = 3
 _PATIENCE = 0.1
-# 32 MB less a little: larger blocks are always given back.
+# Just below 32 MB: larger blocks are always given back to the system.
 _SETTLING = (8 << 20) - 1024
 
 
 @contextmanager
 def steady_memory() -> Iterator[None]:
-    """A core for the reader, and freed memory that stays at hand while batches are worked on.
+    """Leave one core to the reader, and make glibc keep freed memory while batches are processed.
 
-    glibc gives freed blocks back to the system, and every temporary of the next batch costs page faults anew, until it
-    has once seen a block of 32 MB freed. torch's threads would wait for the one that shares its core with the reader.
+    glibc gives freed blocks back to the system, so that the temporaries of every batch cost page faults, until a block
+    of 32 MB has been freed once. torch's threads would wait for the one that shares its core with the reader.
     """
     torch.empty(_SETTLING)
     threads = torch.get_num_threads()
@@ -37,7 +37,7 @@ def steady_memory() -> Iterator[None]:
 
 @contextmanager
 def read_ahead(open_it: Callable[[], Iterator[T]]) -> Iterator[Iterator[T]]:
-    """What an iterator gives, made in a thread of its own, which ends when the context does.
+    """Run an iterator in a thread of its own, which ends with the context.
 
     An error of the iterator is raised where its next piece was expected.
 
@@ -62,7 +62,7 @@ def read_ahead(open_it: Callable[[], Iterator[T]]) -> Iterator[Iterator[T]]:
                 if not put("piece", piece):
                     return
             put("end", None)
-        except BaseException as error:  # whatever it is, it belongs to who reads
+        except BaseException as error:  # passed on to the consumer
             put("error", error)
 
     def pieces() -> Iterator[T]:

@@ -21,7 +21,7 @@ _USUAL = Columns()
 def read_predictions(
     paths: Paths, columns: Columns = _USUAL, *, need_labels: bool = True, progress: Progress | None = None
 ) -> PredictionTable:
-    """Read predictions: scores, and the labels, weights, split and class names beside them.
+    """Read predictions: scores with their labels, weights, split and class names.
 
     where `paths` is a file of one of the formats in `FORMATS`, a directory or a glob of shards, `-` for standard input,
     or several of these, joined in order; two .npy in a row are scores and labels. Everything is checked and nothing is

@@ -1,4 +1,4 @@
-"""Files at addresses such as s3://bucket/scores/*.parquet, through pyarrow's file systems or those of fsspec."""
+"""Remote files, such as s3://bucket/scores/*.parquet, through the file systems of pyarrow and fsspec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_address(path: str) -> bool:
 
 
 def remote_sources(address: str) -> list[SourceFile]:
-    """The files that an address stands for: one, those of a directory and all below it, or those of a pattern."""
+    """The files that an address refers to: one, all below a directory, or all that match a pattern."""
     base, pattern = _parted(address)
     filesystem, root = _filesystem(base)
     found = _ADDRESS.fullmatch(address)
@@ -42,7 +42,7 @@ def remote_sources(address: str) -> list[SourceFile]:
 
 
 def _parted(address: str) -> tuple[str, str]:
-    """The part of an address before the first sign of a pattern, up to a slash, and the rest.
+    """Split an address into the folder before the first wildcard and the pattern after it.
 
     >>> _parted("s3://bucket/run=*/part-?.parquet"), _parted("s3://bucket/a.parquet")
     (('s3://bucket', 'run=*/part-?.parquet'), ('s3://bucket/a.parquet', ''))
@@ -61,7 +61,7 @@ def _filesystem(address: str) -> tuple[Any, str]:
 
     try:
         filesystem, path = fs.FileSystem.from_uri(address)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # not one of pyarrow's own
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # not a scheme that pyarrow knows
         return _of_fsspec(address)
     except OSError as error:
         raise InputError(f"{address}: cannot be reached ({error}). Check the address and your credentials.") from error
@@ -85,7 +85,7 @@ def _of_fsspec(address: str) -> tuple[Any, str]:
 
 
 def _files(filesystem: Any, root: str) -> list[str]:
-    """The files at a path: itself, or all below it that are not hidden."""
+    """The file at a path, or all files below it that are not hidden."""
     from pyarrow import fs
 
     info = filesystem.get_file_info(root)
@@ -99,7 +99,7 @@ def _files(filesystem: Any, root: str) -> list[str]:
 
 
 def _translated(pattern: str) -> str:
-    """A regular expression for a pattern of paths: ** goes over folders, * and ? do not.
+    """Translate a pattern of paths to a regular expression: ** crosses folders, * and ? do not.
 
     >>> _translated("run=*/**/part-?.parquet")
     'run=[^/]*/(?:.*/)?part\\\\-[^/]\\\\.parquet'

@@ -1,4 +1,4 @@
-"""Rewriting prediction files with other scores, in bounded memory, and in the format that they have."""
+"""Rewriting prediction files with new scores, in bounded memory and in their own format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rewrite_predictions(
     to: OutputKind = "probs",
     progress: Progress | None = None,
 ) -> int:
-    """Write a copy of a prediction file in which `calibrate` has replaced the scores; gives the number of rows.
+    """Write a copy of a prediction file in which `calibrate` has replaced the scores; returns the number of rows.
 
     where `calibrate(scores, kind)` gets some rows of scores, (n, K) or (n,), in float32 or float64, and what they are,
     and gives as many in the kind that `to` names. Memory is bounded whatever the size of the file, everything else in
@@ -69,7 +69,7 @@ def rewrite_predictions(
 
 
 def _single(shard: Shard, out: str | Path) -> Path:
-    """Where one file goes, if that has its format."""
+    """The output of a single file, which must have the format of the input."""
     name = shard.source.name
     require_writable(name, shard.format, "rewrite")
     if str(out) == STANDARD_OUTPUT:
@@ -82,7 +82,7 @@ def _single(shard: Shard, out: str | Path) -> Path:
 
 
 def _in_folder(shards: list[Shard], out: Path) -> list[Path]:
-    """Where several files go: into a directory, under their own names."""
+    """The outputs of several files: in a directory, under their own names."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: must be a directory for several files; it is a file. Name another with --out.")
     if len(shards) == 1 and shards[0].is_folder:
@@ -131,7 +131,7 @@ class RewriteJob:
                 shard.rewrite(self, file)
 
     def calibrated(self, name: str, kind: Kind, total: int = 0) -> Callable[[Array], Array]:
-        """A function that checks and calibrates the next rows of a file, of which `total` are expected."""
+        """A function that checks and calibrates the next rows of a file; `total` is the number of rows, if known."""
         before = self.done
 
         def calibrated(scores: Array) -> Array:
@@ -150,7 +150,7 @@ class RewriteJob:
 
 @contextmanager
 def _output_folder(folder: Path) -> Iterator[None]:
-    """A directory that is made if it is not there, and taken away again if nothing gets into it."""
+    """Create a directory if it does not exist, and remove it again if nothing was written to it."""
     is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The .safetensors format: a length, a JSON header that says where each tensor lies, and the bytes."""
+"""The .safetensors format: the length of the header, a JSON header with the place of each tensor, and the bytes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LONGEST_HEADER = 100_000_000
 
 
 def open_tensors(source: SourceFile) -> tuple[ArrayFile, dict[str, Any]]:
-    """The tensors of a file whose header agrees with its size, and what the header says of each."""
+    """Open a file whose header agrees with its size; returns the tensors and their entries in the header."""
     with source.open() as file:
         header, start = _header(source, file)
     metadata = header.pop(METADATA, {})
@@ -63,19 +63,19 @@ def open_tensors(source: SourceFile) -> tuple[ArrayFile, dict[str, Any]]:
 
 
 def tensors_header(tensors: Mapping[str, tuple[str, tuple[int, ...], int]], metadata: Mapping[str, str]) -> bytes:
-    """The bytes before the values of tensors, each given by its dtype, shape and number of bytes, in this order."""
+    """The header of a file of tensors, given by their dtypes, shapes and numbers of bytes, in this order."""
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     end = 0
     for key, (tag, shape, num_bytes) in tensors.items():
         header[key] = {"dtype": tag, "shape": list(shape), "data_offsets": [end, end + num_bytes]}
         end += num_bytes
     text = json.dumps(header, ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # the values begin at a multiple of 8, as the format asks
+    text += b" " * (-len(text) % 8)  # the format requires values to begin at a multiple of 8
     return len(text).to_bytes(8, "little") + text
 
 
 def tag_of(dtype: np.dtype) -> str:
-    """What safetensors calls a dtype.
+    """The name of a dtype in safetensors.
 
     >>> tag_of(np.dtype(np.float32))
     'F32'
@@ -108,7 +108,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _stored(source: SourceFile, key: str, said: Any, start: int) -> StoredArray:
     begin, end = said["data_offsets"]
     values, what = partial(_at, source, start + begin), f"{source.name}: {shown(key)}"
-    if said["dtype"] not in DTYPES:  # such as 8-bit floats: not for scores, but they may lie beside them
+    if said["dtype"] not in DTYPES:  # such as 8-bit floats, which cannot be scores but may be other tensors
         return StoredArray(what, np.dtype("V1"), (end - begin,), values)
     dtype, shape = np.dtype(DTYPES[said["dtype"]]), tuple(said["shape"])
     if math.prod(shape) * dtype.itemsize != end - begin:
@@ -125,7 +125,7 @@ def _at(source: SourceFile, start: int) -> Iterator[BinaryIO]:
 
 
 def _require_no_gaps(source: SourceFile, header: dict[str, Any], start: int) -> None:
-    """Tensors must lie one after the other and fill the file; what does not was cut, or hides something."""
+    """Raise an error unless the tensors follow one another and fill the file."""
     end = 0
     try:
         for key in sorted(header, key=lambda each: tuple(header[each]["data_offsets"])):

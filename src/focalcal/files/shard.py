@@ -12,6 +12,7 @@ from focalcal.errors import FileFormatError
 from focalcal.files.joining import joined
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
+from focalcal.files.stream_parts import StreamPart
 from focalcal.files.table import SNIFFED, FileFormat, format_by_bytes
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(StreamPart):
     """One file with its format; scores and labels in two .npy are one shard, and so is a directory of named .npy.
 
     `constants` are the columns that a path such as `split=val/language=en/part-0.parquet` has of its own.
@@ -42,17 +43,17 @@ class Shard:
 
     @property
     def path(self) -> Path:
-        """The file, or the directory of a shard that is one."""
+        """The path of the file, or of the directory."""
         return self.source.path.parent if self.is_folder else self.source.path
 
     @property
-    def name(self) -> str:
-        """What messages call it."""
+    def name(self) -> str:  # type: ignore[override]
+        """The name for messages."""
         return str(self.path) if self.is_folder else self.source.name
 
     @property
     def suffix(self) -> str:
-        """The suffix of the file, or the usual one of its format where it has none."""
+        """The suffix of the file, or the usual one of its format if it has none."""
         own = self.source.path.suffix.lower()
         return own if own in self.format.suffixes else self.format.suffixes[0]
 
@@ -70,7 +71,7 @@ class Shard:
             yield from self.format.function("stream")(self, columns, by)
 
     def rewrite(self, job: RewriteJob, out: IO[bytes]) -> None:
-        """Copy the file with the scores that a job makes of its own."""
+        """Write a copy of the file in which a job has replaced the scores."""
         with self._lookalike_named():
             self.format.function("rewrite")(self, job, out)
 

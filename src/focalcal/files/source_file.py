@@ -14,7 +14,7 @@ from focalcal.errors import InputError
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file and the name that messages have for it; one that is elsewhere has the file system of its address."""
+    """A file and its name for messages; a remote file also has a file system."""
 
     name: str
     path: Path
@@ -22,12 +22,12 @@ class SourceFile:
 
     @classmethod
     def of(cls, path: str | Path) -> SourceFile:
-        """A file of which messages speak by its path."""
+        """A local file, named by its path."""
         return cls(str(path), Path(path))
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The size in bytes."""
         with readable_file(self.name):
             if self.filesystem is not None:
                 return int(self.filesystem.get_file_info(self.path.as_posix()).size)
@@ -35,20 +35,20 @@ class SourceFile:
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Its bytes from the beginning."""
+        """Open the file for reading bytes."""
         with readable_file(self.name):
             file = open(self.path, "rb") if self.filesystem is None else self.for_arrow()  # noqa: SIM115
         with file:
             yield file
 
     def for_arrow(self) -> Any:
-        """What pyarrow opens: a path, or the open file if it is elsewhere."""
+        """What pyarrow can open: the path of a local file, or an open remote file."""
         return self.path if self.filesystem is None else self.filesystem.open_input_file(self.path.as_posix())
 
 
 @contextmanager
 def readable_file(name: str) -> Iterator[None]:
-    """What the file system refuses becomes an error about this file."""
+    """Turn errors of the file system into an InputError that names this file."""
     try:
         yield
     except OSError as error:

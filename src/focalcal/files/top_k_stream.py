@@ -21,7 +21,7 @@ from focalcal.files.shard import Shard
 from focalcal.files.table import known_suffixes
 from focalcal.metrics.truncated import TopK
 
-# The longest lists that are expected when rows are taken together; longer ones only make larger batches.
+# The expected length of lists, for the number of rows per batch; longer lists only make larger batches.
 _EXPECTED = 32
 
 
@@ -98,7 +98,7 @@ def _record_batches(shard: Shard, columns: list[str]) -> Iterator[Any]:
 
 
 def _padded(name: str, column: Any, fill: float) -> Array:
-    """Lists as an array (n, k), shorter ones filled up at their end."""
+    """Convert lists to an array (n, k); shorter ones are padded at the end."""
     types = pyarrow().types
     if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
         raise InputError(f"{name}: the most likely classes must be a column of lists; got {column.type}.")

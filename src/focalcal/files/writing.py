@@ -1,4 +1,4 @@
-"""Writing predictions to a file of any of the formats, whole or not at all."""
+"""Writing predictions to a file of any format; the file is complete or not there at all."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write_predictions(table: PredictionTable, path: str | Path) -> None:
 
 
 def require_writable(name: str | Path, file_format: FileFormat, task: Literal["write", "rewrite"]) -> None:
-    """Refuse to write a format that is only read.
+    """Raise an error if a format can only be read.
 
     >>> require_writable("val.parquet", format_of("val.parquet"), "rewrite")
     """
@@ -46,7 +46,7 @@ def require_writable(name: str | Path, file_format: FileFormat, task: Literal["w
 
 @contextmanager
 def atomic_output(path: str | Path) -> Iterator[BinaryIO]:
-    """A file as `atomic_file` gives it; a place that cannot be written to is an error of the caller's."""
+    """Open a file as `atomic_file` does, with an InputError if the path cannot be written to."""
     with ExitStack() as stack:
         try:
             if Path(path).is_dir():
