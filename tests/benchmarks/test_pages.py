@@ -101,7 +101,13 @@ def test_every_row_of_features_has_a_cell_for_each_library_and_none_is_open():
         assert "?" not in released + "".join(cell.words for cell in cells)
 
 
-@pytest.mark.parametrize("place", range(len(features.LIBRARIES)), ids=features.LIBRARIES)
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(place, id=name, marks=[] if name == "focalcal" else [pytest.mark.slow])
+        for place, name in enumerate(features.LIBRARIES)
+    ],
+)
 def test_cells_hold_in_the_files_of_the_library(place):
     library = features.LIBRARIES[place]
     if library == "focalcal":

@@ -117,6 +117,7 @@ def _described(module: str, name: str) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("site")
 def test_every_name_has_its_anchor_and_its_example_is_set_as_code(site):
     for path, page in _documented().items():
         html = site.pages[f"reference/{page.removesuffix('.md')}.html"]

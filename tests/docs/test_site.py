@@ -11,7 +11,7 @@ import pytest
 import focalcal
 from tests.docs.conftest import ROOT, Site
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
 
 # The attributes by which a page makes the browser load something.
 _LOADS = {

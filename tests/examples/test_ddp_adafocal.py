@@ -14,10 +14,13 @@ import focalcal as fc
 from focalcal import noisy_digits
 from tests.examples.test_examples import EXAMPLES, load
 
-pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo backend")
+pytestmark = [
+    pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo backend"),
+    pytest.mark.xdist_group("ddp"),  # two runs for all tests of this file
+]
 
 SCRIPT = EXAMPLES / "ddp_adafocal.py"
-EPOCHS = 4
+EPOCHS = 2
 # A port that the launcher finds free, on the loopback: nothing to choose, so nothing to collide.
 TOGETHER = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
 
