@@ -38,13 +38,8 @@ Progress: TypeAlias = Callable[[int, int, str], object]
 IDENTITY = "identity"
 NESTED = "select, then calibrate"
 SCHEMA = 1
-# Measures of which less is better.
-CRITERIA = tuple(
-    name for name in MEASURES if name not in ("accuracy", "mean_confidence", "top_k_accuracy", "auroc_correctness")
-)
 _NUM_RESAMPLES = 1000
 _NUM_BINS = 15
-_EQUAL_MASS = ("ada_ece", "ece_debiased")
 
 
 @dataclass(frozen=True)
@@ -237,8 +232,18 @@ def select_calibrator(
     )
 
 
+def criteria() -> tuple[str, ...]:
+    """The names of the measures that methods may be ranked by: those of which less is better.
+
+    >>> criteria()[:3]
+    ('error', 'nll', 'brier')
+    """
+    return tuple(name for name, measure in MEASURES.items() if measure.lower_is_better)
+
+
 def _require_options(criterion: str, num_folds: int, num_repeats: int, nested: bool, level: float, seed: int) -> None:
-    require(criterion in CRITERIA, "criterion", f"must be one of {', '.join(CRITERIA)}", repr(criterion))
+    known = criteria()
+    require(criterion in known, "criterion", f"must be one of {', '.join(known)}", repr(criterion))
     whole = all(isinstance(number, int) for number in (num_folds, num_repeats, seed))
     require(whole, "num_folds, num_repeats, seed", "must be whole numbers", (num_folds, num_repeats, seed))
     require(num_folds >= 2, "num_folds", "must be at least 2", num_folds, "5 is usual.")
@@ -426,7 +431,7 @@ class _Contest:
     """All methods on the same rows and folds."""
 
     def __init__(self, data: _Data, rounds: list[Array], criterion: str, nested: bool, num_methods: int) -> None:
-        self.data, self.rounds, self.criterion = data, rounds, criterion
+        self.data, self.rounds, self.criterion, self.measure = data, rounds, criterion, MEASURES[criterion]
         self.folds = range(int(rounds[0].max()) + 1)
         self.alone = [frozenset({fold}) for fold in self.folds]
         self.pairs = [frozenset(pair) for pair in itertools.combinations(self.folds, 2)] if nested else []
@@ -510,15 +515,15 @@ class _Contest:
         kept = np.isin(folds, list(by_fold))
         part = self.data.part(kept)
         log_probs = log_probs[torch.from_numpy(kept).to(log_probs.device)]
-        target: Target = "classwise" if self.criterion == "classwise_ece" else "top_label"
+        target: Target = "classwise" if "classes" in self.measure.reads else "top_label"
         return read(log_probs, part.labels, kind="log_probs", target=target, sample_weight=part.weight)
 
     def _measure(self, rows: Any) -> Any:
         if isinstance(rows, (_Rounds, _ResampledRounds)):
             return rows.measured(self._measure)
         # Bins of equal mass hold a row each, also when one row is left out.
-        few = {"num_bins": min(_NUM_BINS, max(1, rows.num_rows - 1))} if self.criterion in _EQUAL_MASS else {}
-        return MEASURES[self.criterion](rows, **few)
+        few = {"num_bins": min(_NUM_BINS, max(1, rows.num_rows - 1))} if self.measure.num_bins == "at most rows" else {}
+        return self.measure(rows, **few)
 
     def _scored(self, row: MethodScore, rounds: list[dict[int, Calibrator]]) -> MethodScore:
         """The row with score and interval, and the difference to the raw logits, which come first."""
@@ -531,7 +536,7 @@ class _Contest:
         row = replace(row, score=float(measured))
         if not (math.isfinite(measured) and math.isfinite(self._measure(raw))):  # a label has probability 0
             return row
-        method = usual_method(MEASURES[self.criterion])
+        method = usual_method(self.measure)
         interval = bootstrap(self._measure, rows, method=method, **self.certainty)
         row = replace(row, low=interval.low, high=interval.high)
         if rows is raw:

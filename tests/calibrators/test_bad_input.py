@@ -9,7 +9,7 @@ import torch
 import focalcal.calibrators as c
 from focalcal.errors import InputError, InputWarning
 from focalcal.predictions.stream import Batches
-from tests.calibrators.cases import calibrators_that, every_calibrator, same, softmax, state_of
+from tests.calibrators.cases import calibrators_that, every_kind, same, softmax, state_of
 
 N = 60
 
@@ -38,7 +38,7 @@ def refused(argument, call, *given, also="", **options):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@every_calibrator
+@every_kind
 def test_scores_that_are_not_finite_are_refused(case, value):
     logits, labels = data(case)
     fit = case.make().fit
@@ -51,7 +51,7 @@ def test_scores_that_are_not_finite_are_refused(case, value):
         refused("logits", fit, changed(np.log(probs), (7, 1), value), labels, kind="log_probs")
 
 
-@every_calibrator
+@every_kind
 def test_shapes_that_do_not_match_are_refused(case):
     logits, labels = data(case)
     fit = case.make().fit
@@ -66,13 +66,13 @@ def test_shapes_that_do_not_match_are_refused(case):
 
 
 @pytest.mark.parametrize("label", [-100, -1, 4, 7])
-@every_calibrator
+@every_kind
 def test_labels_outside_the_classes_are_refused(case, label):
     logits, labels = data(case)
     refused("labels", case.make().fit, logits, changed(labels, 5, label), also=str(label))
 
 
-@every_calibrator
+@every_kind
 def test_labels_that_are_not_class_numbers_are_refused(case):
     logits, labels = data(case)
     fit = case.make().fit
@@ -82,7 +82,7 @@ def test_labels_that_are_not_class_numbers_are_refused(case):
     refused("labels", fit, logits, np.eye(case.classes)[labels])
 
 
-@every_calibrator
+@every_kind
 def test_scores_that_are_not_floating_point_are_refused(case):
     logits, labels = data(case)
     refused("logits", case.make().fit, logits.astype(int), labels)
@@ -91,7 +91,7 @@ def test_scores_that_are_not_floating_point_are_refused(case):
     refused("logits", case.make().fit, None, labels)
 
 
-@every_calibrator
+@every_kind
 def test_a_wrong_kind_is_refused(case):
     logits, labels = data(case)
     refused("kind", case.make().fit, logits, labels, kind="logit")
@@ -100,14 +100,14 @@ def test_a_wrong_kind_is_refused(case):
     refused("logits", case.make().fit, logits, labels, kind="log_probs", also='kind="logits"')
 
 
-@every_calibrator
+@every_kind
 def test_probabilities_taken_for_logits_are_warned_of(case):
     logits, labels = data(case)
     with pytest.warns(InputWarning, match="kind"):
         case.make().fit(softmax(logits), labels)
 
 
-@every_calibrator
+@every_kind
 def test_probabilities_that_are_none_are_refused_by_row(case):
     logits, labels = data(case)
     probs, fit = softmax(logits), case.make().fit
@@ -118,7 +118,7 @@ def test_probabilities_that_are_none_are_refused_by_row(case):
     refused("logits", fit, changed(np.log(probs), 11, np.log(probs[11]) - 0.1), labels, kind="log_probs", also="row 11")
 
 
-@every_calibrator
+@every_kind
 def test_bad_weights_are_refused(case):
     logits, labels = data(case)
     ones = np.ones(N)
@@ -126,7 +126,7 @@ def test_bad_weights_are_refused(case):
         refused("sample_weight", case.make().fit, logits, labels, sample_weight=weight)
 
 
-@every_calibrator
+@every_kind
 def test_one_class_of_scores_is_refused(case):
     logits, labels = data(case)
     refused("logits", case.make().fit, logits[:, :1], 0 * labels, also="two classes")
@@ -134,7 +134,7 @@ def test_one_class_of_scores_is_refused(case):
     refused("logits", case.fitted().predict_probs, logits[:, :1], also="two classes")
 
 
-@every_calibrator
+@every_kind
 def test_fewer_than_two_rows_are_refused(case):
     logits, labels = data(case)
     fit = case.make().fit
@@ -172,7 +172,7 @@ def test_any_number_of_classes_is_taken_where_the_fit_is_not_tied_to_one(case):
     assert case.fitted()(logits).shape == (N, 7)
 
 
-@every_calibrator
+@every_kind
 def test_what_is_no_tensor_of_floats_is_refused(case):
     logits, _ = data(case)
     calibrator = case.fitted()
@@ -185,7 +185,7 @@ def test_what_is_no_tensor_of_floats_is_refused(case):
     refused("logits", calibrator.predict_probs, torch.tensor(logits).long())
 
 
-@every_calibrator
+@every_kind
 def test_predict_probs_refuses_what_fit_refuses(case):
     logits, _ = data(case)
     predict, probs = case.fitted().predict_probs, softmax(logits)
@@ -217,7 +217,7 @@ def failing_fits(case):
     return fits
 
 
-@every_calibrator
+@every_kind
 def test_a_failed_fit_leaves_an_unfitted_calibrator_unfitted(case):
     for name, fit in failing_fits(case).items():
         calibrator = case.make()
@@ -228,7 +228,7 @@ def test_a_failed_fit_leaves_an_unfitted_calibrator_unfitted(case):
         assert not hasattr(calibrator, "report_")
 
 
-@every_calibrator
+@every_kind
 def test_a_failed_fit_leaves_a_fitted_calibrator_as_it_was_or_as_new(case):
     allowed = state_of(case.fitted()), state_of(case.make())
     for name, fit in failing_fits(case).items():
@@ -241,7 +241,7 @@ def test_a_failed_fit_leaves_a_fitted_calibrator_as_it_was_or_as_new(case):
         same(calibrator(data(case)[0]), case.fitted()(data(case)[0]))
 
 
-@every_calibrator
+@every_kind
 def test_an_interrupted_fit_leaves_nothing_half_fitted(case, monkeypatch):
     calibrator = case.fitted()
     last = type(calibrator.parts[-1] if isinstance(calibrator, c.Compose) else calibrator)

@@ -17,7 +17,7 @@ import focalcal as fc
 import focalcal.calibrators as c
 from focalcal.calibrators.files import SCHEMA_VERSION
 from focalcal.errors import FileFormatError, FocalCalError, InputError, NotFittedError
-from tests.calibrators.cases import CASES, calibrators_that, every_calibrator, same, state_of
+from tests.calibrators.cases import CASES, calibrators_that, every_calibrator, every_kind, same, state_of
 
 
 def saved(case, folder, calibrator=None):
@@ -69,7 +69,7 @@ def test_what_was_saved_comes_back_to_the_last_bit(case, tmp_path):
         same(loaded.predict_probs(logits), calibrator.predict_probs(logits))
 
 
-@every_calibrator
+@every_kind
 def test_what_was_loaded_can_be_saved_and_fitted_again(case, tmp_path):
     first = saved(case, tmp_path)
     loaded = fc.load_calibrator(first)
@@ -79,7 +79,7 @@ def test_what_was_loaded_can_be_saved_and_fitted_again(case, tmp_path):
     assert state_of(loaded.fit(*case.data(100, seed=5))) == state_of(case.make().fit(*case.data(100, seed=5)))
 
 
-@every_calibrator
+@every_kind
 def test_a_kept_identity_is_kept_in_the_file(case, tmp_path):
     calibrator = case.fitted()
     object.__setattr__(calibrator._report, "kept_identity", True)

@@ -48,14 +48,14 @@ def separable(classes, rows=80):
 # ------------------------------------------------------------------------------------------------- of every calibrator
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+@pytest.mark.parametrize("scale", [1e-6, 1e4])
 @every_calibrator
 def test_a_model_that_is_always_right_gives_finite_output(case, scale):
     logits, labels = separable(case.classes)
     sound(case, scale * logits, labels)
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+@pytest.mark.parametrize("scale", [1e-6, 1e4])
 @every_calibrator
 def test_a_model_that_is_always_wrong_gives_finite_output(case, scale):
     logits, _ = separable(case.classes)
@@ -127,24 +127,16 @@ def test_two_classes_are_fitted(case):
     sound(case, logits, labels)
 
 
-# A matrix of 10,000 x 10,000 is 800 MB, and no one fits it to data.
-MATRICES = ("matrix", "dirichlet")
-# A fit for each class takes its time.
-ONE_BY_ONE = ("histogram", "isotonic", "bayesian binning")
+# A matrix of 2,000 x 2,000 is no one's to fit to data, and a fit for each class takes its time.
+FEWER = ("matrix", "dirichlet", "histogram", "isotonic", "bayesian binning")
 
 
-MANY = [
-    pytest.param(case, id=case.id, marks=[pytest.mark.slow] if case.id in ONE_BY_ONE else [])
-    for case in CASES
-    if not case.binary and not case.id.startswith(MATRICES)
-]
-
-
-@pytest.mark.parametrize("case", MANY)
-def test_ten_thousand_classes_are_fitted(case):
+@calibrators_that("not binary")
+def test_many_classes_are_fitted(case):
+    classes = 60 if case.id in FEWER else 2000
     generator = np.random.default_rng(0)
-    logits = 3 * generator.standard_normal((40, 10_000)).astype(np.float32)
-    labels = np.where(np.arange(40) % 2, logits.argmax(1), generator.integers(0, 10_000, 40))
+    logits = 3 * generator.standard_normal((40, classes)).astype(np.float32)
+    labels = np.where(np.arange(40) % 2, logits.argmax(1), generator.integers(0, classes, 40))
     calibrator = sound(case, logits, labels)
     if case.keeps_class:
         assert (calibrator(logits).argmax(1) == logits.argmax(1)).all()
@@ -154,7 +146,7 @@ VALUES = st.floats(-20, 20, width=32) | st.sampled_from([0.0, 1.0, -1.0, 1e4, -1
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_finite_logits_and_labels_are_fitted(case, data):
     classes = 2 if case.binary else data.draw(st.integers(2, 5))
@@ -220,16 +212,16 @@ def test_constant_logits_leave_the_temperature_at_one():
     assert calibrator.report_.before == calibrator.report_.after == pytest.approx(math.log(4), rel=1e-15)
 
 
-@pytest.mark.parametrize("classes", [2, 4, 20])
+@pytest.mark.parametrize("classes", [2, 20])
 def test_a_calibrated_model_has_a_temperature_of_one(classes):
     generator = np.random.default_rng(0)
-    logits = 2 * generator.standard_normal((100_000, classes))
-    below = softmax(logits).cumsum(1) < generator.random((100_000, 1))
+    logits = 2 * generator.standard_normal((20_000, classes))
+    below = softmax(logits).cumsum(1) < generator.random((20_000, 1))
     labels = np.minimum(below.sum(1), classes - 1)
-    assert c.TemperatureScaling().fit(logits, labels).temperature_ == pytest.approx(1, abs=1e-2)
+    assert c.TemperatureScaling().fit(logits, labels).temperature_ == pytest.approx(1, abs=2e-2)
     sharp = c.TemperatureScaling().fit(3 * logits, labels)
-    assert sharp.temperature_ == pytest.approx(3, abs=3e-2)
-    assert c.TemperatureScaling("brier").fit(logits, labels).temperature_ == pytest.approx(1, abs=2e-2)
+    assert sharp.temperature_ == pytest.approx(3, abs=6e-2)
+    assert c.TemperatureScaling("brier").fit(logits, labels).temperature_ == pytest.approx(1, abs=4e-2)
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e-2, 1e2, 1e4])

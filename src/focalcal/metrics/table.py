@@ -53,6 +53,7 @@ class Measure:
         num_bins: whether it has bins, "fixed" in number or "at most rows", where bins of equal mass need a row each.
         raised_by_noise: whether noise can only raise it, as it does a distance. Resamples, which have noise twice,
             then lie above the value, and `bootstrap` takes the difference off.
+        lower_is_better: whether predictions with a lower value are better, so that calibrators may be ranked by it.
         least_classes: with fewer classes it is undefined.
         in_evaluate: whether `evaluate` reports it.
         place: where short tables show it; None leaves it to the full list.
@@ -70,6 +71,7 @@ class Measure:
     means: tuple[RowMean, ...] = ()
     num_bins: Literal["none", "fixed", "at most rows"] = "none"
     raised_by_noise: bool = False
+    lower_is_better: bool = True
     least_classes: int = 2
     in_evaluate: bool = True
     place: int | None = None
@@ -139,6 +141,7 @@ _BRIER_PARTS: dict[str, Any] = {
     "num_bins": "fixed",
 }
 _MEAN: dict[str, Any] = {"reads": ("means",)}
+_FACT: dict[str, Any] = {"reads": ("means",), "lower_is_better": False}
 _BINS: dict[str, Any] = {"reads": ("bins",), "num_bins": "fixed", "raised_by_noise": True}
 _RANKING: dict[str, Any] = {"reads": ("ranking",)}
 _NOISY: dict[str, Any] = {"reads": ("ranking",), "raised_by_noise": True}
@@ -146,19 +149,19 @@ _NOISY: dict[str, Any] = {"reads": ("ranking",), "raised_by_noise": True}
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
-        Measure("accuracy", accuracy, "accuracy", means=(ACCURACY,), place=1, **_MEAN),
+        Measure("accuracy", accuracy, "accuracy", means=(ACCURACY,), place=1, **_FACT),
         Measure("error", error, "error", means=(ERROR,), **_MEAN),
         Measure("nll", nll, "NLL", "", means=(NLL,), place=6, **_MEAN),
         Measure("brier", brier, "Brier", "", means=(BRIER,), place=7, **_MEAN),
         Measure("brier_calibration", _part(brier_decomposition, "calibration"), "Brier, calibration", **_BRIER_PARTS),
         Measure("brier_refinement", _part(brier_decomposition, "refinement"), "Brier, refinement", **_BRIER_PARTS),
-        Measure("mean_confidence", mean_confidence, "mean confidence", means=(CONFIDENCE,), place=2, **_MEAN),
-        Measure("gap", gap, "gap", means=(CONFIDENCE, ACCURACY), in_evaluate=False, place=3, **_MEAN),
-        Measure("entropy", _part(entropy, "overall"), "entropy", "", means=(ENTROPY,), **_MEAN),
+        Measure("mean_confidence", mean_confidence, "mean confidence", means=(CONFIDENCE,), place=2, **_FACT),
+        Measure("gap", gap, "gap", means=(CONFIDENCE, ACCURACY), in_evaluate=False, place=3, **_FACT),
+        Measure("entropy", _part(entropy, "overall"), "entropy", "", means=(ENTROPY,), **_FACT),
         Measure(
-            "entropy_correct", _part(entropy, "correct"), "entropy of correct", "", means=(ENTROPY_CORRECT,), **_MEAN
+            "entropy_correct", _part(entropy, "correct"), "entropy of correct", "", means=(ENTROPY_CORRECT,), **_FACT
         ),
-        Measure("entropy_wrong", _part(entropy, "wrong"), "entropy of wrong", "", means=(ENTROPY_WRONG,), **_MEAN),
+        Measure("entropy_wrong", _part(entropy, "wrong"), "entropy of wrong", "", means=(ENTROPY_WRONG,), **_FACT),
         Measure("ece", ece, "ECE", place=4, **_BINS),
         Measure("rms_ce", ece, "RMS calibration error", options={"norm": "l2"}, **_BINS),
         Measure("mce", mce, "MCE", place=11, **_BINS),
@@ -188,7 +191,7 @@ MEASURES: dict[str, Measure] = {
         Measure("smooth_ece", smooth_ece, "smooth ECE", place=8, **_NOISY),
         Measure("ks_error", ks_error, "KS error", place=12, **_NOISY),
         Measure("mmce", mmce, "MMCE", "", **_NOISY),
-        Measure("top_k_accuracy", top_k_accuracy, "top-k accuracy", means=(top_k(5),), in_evaluate=False, **_MEAN),
+        Measure("top_k_accuracy", top_k_accuracy, "top-k accuracy", means=(top_k(5),), in_evaluate=False, **_FACT),
         Measure(
             "top_5_accuracy",
             top_k_accuracy,
@@ -197,12 +200,12 @@ MEASURES: dict[str, Measure] = {
             means=(top_k(5),),
             least_classes=5,
             place=15,
-            **_MEAN,
+            **_FACT,
         ),
-        Measure("s99", _part(s99, "share"), "share of confidence 0.99", means=(sure_share(0.99),), **_MEAN),
-        Measure("s99_accuracy", _part(s99, "accuracy"), "their accuracy", means=(sure_accuracy(0.99),), **_MEAN),
+        Measure("s99", _part(s99, "share"), "share of confidence 0.99", means=(sure_share(0.99),), **_FACT),
+        Measure("s99_accuracy", _part(s99, "accuracy"), "their accuracy", means=(sure_accuracy(0.99),), **_FACT),
         Measure("aurc", aurc, "AURC", "", place=13, **_RANKING),
-        Measure("auroc_correctness", auroc_correctness, "AUROC", "", place=14, **_RANKING),
+        Measure("auroc_correctness", auroc_correctness, "AUROC", "", place=14, lower_is_better=False, **_RANKING),
     )
 }
 
@@ -215,6 +218,7 @@ def register_measure(
     unit: Literal["%", ""] = "%",
     means: tuple[RowMean, ...] = (),
     raised_by_noise: bool = False,
+    lower_is_better: bool = True,
     in_evaluate: bool = True,
     place: int | None = 100,
 ) -> Measure:
@@ -244,6 +248,7 @@ def register_measure(
         unit,
         means=means,
         raised_by_noise=raised_by_noise,
+        lower_is_better=lower_is_better,
         in_evaluate=in_evaluate,
         place=place,
     )
