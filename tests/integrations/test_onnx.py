@@ -46,9 +46,9 @@ def session(path):
 
 
 @pytest.mark.parametrize(
-    "calibrator", [fc.TemperatureScaling(), fc.Compose(fc.FocalCalibration(2.0), fc.VectorScaling())]
+    ("calibrator", "rows"),
+    [(fc.TemperatureScaling(), 1), (fc.Compose(fc.FocalCalibration(2.0), fc.VectorScaling()), 3)],
 )
-@pytest.mark.parametrize("rows", [1, 3])
 def test_one_file_goes_from_inputs_to_calibrated_probabilities(calibrator, rows, tmp_path):
     network, path = make_network(), tmp_path / "classifier.onnx"
     network[4].eval()
