@@ -16,8 +16,9 @@ from focalcal.core.temperature import optimal_temperature
 from focalcal.errors import MissingExtraError
 from focalcal.files import PredictionTable, write_predictions
 from focalcal.losses import AdaFocalLoss
+from focalcal.metrics import Estimate
 from focalcal.report.build import ModelInput, build_contents
-from focalcal.report.contents import Contents, Measure, ModelVersion
+from focalcal.report.contents import Contents, ModelVersion
 from focalcal.report.html import write_report
 
 Progress = Callable[[int, int, str], object]
@@ -41,11 +42,11 @@ class DemoRow:
 
     loss: str
     calibrator: str
-    accuracy: Measure
-    ece: Measure
-    ada_ece: Measure
-    nll: Measure
-    temperature: Measure
+    accuracy: Estimate
+    ece: Estimate
+    ada_ece: Estimate
+    nll: Estimate
+    temperature: Estimate
 
 
 @dataclass(frozen=True)
@@ -157,10 +158,11 @@ def _rows(model: ModelInput, versions: list[ModelVersion]) -> Iterator[DemoRow]:
         yield DemoRow(model.name, version.name, **measured, temperature=_best_temperature(left, labels))
 
 
-def _best_temperature(logits: Tensor, labels: Tensor) -> Measure:
+def _best_temperature(logits: Tensor, labels: Tensor) -> Estimate:
     """The best temperature of some logits, with a 95 % percentile interval over resampled rows."""
     generator = torch.Generator().manual_seed(0)
     draws = [torch.randint(len(labels), (len(labels),), generator=generator) for _ in range(_NUM_RESAMPLES)]
     best = optimal_temperature(logits, labels)
     others = [optimal_temperature(logits[rows], labels[rows], start=best) for rows in draws]
-    return Measure(best, *(float(end) for end in np.quantile(others, [0.025, 0.975])))
+    low, high = (float(end) for end in np.quantile(others, [0.025, 0.975]))
+    return Estimate(best, low, high, "the temperature of the smallest NLL")

@@ -16,6 +16,7 @@ import torch
 
 import focalcal as fc
 from focalcal import drawing, metrics
+from focalcal.metrics import Estimate
 from focalcal.report import plots
 from focalcal.report.contents import (
     ClassTable,
@@ -26,7 +27,6 @@ from focalcal.report.contents import (
     Diagram,
     Dynamics,
     Landscape,
-    Measure,
     Model,
     ModelVersion,
 )
@@ -319,7 +319,7 @@ def test_the_dynamics_of_a_loss_its_history_and_a_report_are_the_same():
 def test_versions_are_compared_by_the_intervals_of_the_bootstrap():
     interval = metrics.bootstrap("nll", LOGITS, LABELS, num_resamples=100)
     rows = metrics.read(LOGITS / 2, LABELS)
-    versions = {"scores": LOGITS, "interval": interval, "rows": rows, "number": Measure(0.5)}
+    versions = {"scores": LOGITS, "interval": interval, "rows": rows, "number": Estimate(0.5)}
     ax = plots.compare_versions(versions, LABELS, measure="nll", num_resamples=100)
     assert names_of(ax) == list(versions)
     bars, dots = ax.lines[0:8:2], ax.lines[1:8:2]
@@ -346,7 +346,7 @@ def test_hostile_names_are_shown_as_text_without_a_warning():
     axes = [
         plots.per_class(table),
         plots.confusions(Confusions(0.5, k, list(HOSTILE), list(HOSTILE), [1] * k, [0.9] * k)),
-        plots.compare_versions({name: Measure(0.1, 0.0, 0.2) for name in HOSTILE}),
+        plots.compare_versions({name: Estimate(0.1, 0.0, 0.2) for name in HOSTILE}),
         plots.risk_coverage(dict.fromkeys(HOSTILE, LOGITS[:50]), LABELS[:50]),
         *plots.reliability_diagrams(dict.fromkeys(HOSTILE[:3], LOGITS[:50]), LABELS[:50])[:1],
     ]
@@ -397,7 +397,7 @@ def landscape_of(criterion="nll"):
 @cache
 def version_of(name, temperature):
     rows = metrics.read(LOGITS / temperature, LABELS)
-    numbers = {measure: Measure(0.1, 0.05, 0.15) for measure in ("ece", "ada_ece", "nll", "aurc")}
+    numbers = {measure: Estimate(0.1, 0.05, 0.15) for measure in ("ece", "ada_ece", "nll", "aurc")}
     diagrams = [diagram_of(rows, scheme, count) for scheme in ("equal_width", "equal_mass") for count in (5, 15)]
     return ModelVersion(name, "", "", "both", numbers, diagrams, Curve([0.5, 1.0], [0.1, 0.2]), [])
 
@@ -536,7 +536,7 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         lambda: plots.per_class(LOGITS, LABELS),
         lambda: plots.confusions(LOGITS, LABELS),
         lambda: plots.gamma_dynamics({"gamma": [[1.0]]}),
-        lambda: plots.compare_versions({"a": Measure(0.1)}),
+        lambda: plots.compare_versions({"a": Estimate(0.1)}),
         lambda: plots.save_figures(contents_of("a"), "unused"),
     ]
     for call in calls:
@@ -546,6 +546,6 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
 
 def test_names_survive_a_user_who_sets_everything_in_tex():
     with matplotlib.rc_context({"text.usetex": True, "text.parse_math": True}):
-        ax = plots.compare_versions({"100 % $a": Measure(0.1)}, title="a_b % $c$ $")
+        ax = plots.compare_versions({"100 % $a": Estimate(0.1)}, title="a_b % $c$ $")
     shown = [ax.title, ax.xaxis.label, *ax.get_yticklabels()]
     assert not any(text.get_usetex() or text.get_parse_math() for text in shown)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from focalcal.demo import DemoResult
-    from focalcal.report.contents import Measure
+    from focalcal.metrics.intervals import Estimate
 
 # What the table takes with every interval beside its value.
 _WIDE = 110
@@ -102,7 +102,7 @@ def _table(found: DemoResult, *, narrow: bool) -> Table:
     return table
 
 
-def _cell(number: Measure, factor: float, digits: int) -> tuple[str, str]:
+def _cell(number: Estimate, factor: float, digits: int) -> tuple[str, str]:
     """A value and its interval: `15.9` and `[13.4, 18.2]`."""
     value, low, high = (f"{factor * (end or 0):.{digits}f}" for end in (number.value, number.low, number.high))
     return value, f"[{low}, {high}]"

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from focalcal.cli.console import Advance, make_table
-from focalcal.cli.results import AssessmentResult, Measure, MeasureDifference
+from focalcal.cli.results import AssessmentResult, MeasureDifference
+from focalcal.metrics.table import MEASURES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,27 +19,7 @@ if TYPE_CHECKING:
     from focalcal.report.verdict import Assessment, MeasureSettings
 
 
-# What the tables show, and under which names; the other measures are in the JSON.
-_SHOWN = {
-    "accuracy": "accuracy",
-    "mean_confidence": "mean confidence",
-    "gap": "gap",
-    "ece": "ECE",
-    "ada_ece": "AdaECE",
-    "nll": "NLL",
-    "brier": "Brier",
-    "smooth_ece": "smooth ECE",
-    "ece_debiased": "debiased ECE",
-    "classwise_ece": "classwise ECE",
-    "mce": "MCE",
-    "ks_error": "KS error",
-    "aurc": "AURC",
-    "auroc_correctness": "AUROC",
-    "top_5_accuracy": "top-5 accuracy",
-}
 _OF_GROUPS = ("accuracy", "mean_confidence", "gap", "ece", "ada_ece", "nll", "classwise_ece")
-# Neither shares nor distances of shares: shown as they are.
-_PLAIN = ("nll", "brier", "brier_calibration", "brier_refinement", "aurc", "auroc_correctness", "mmce", "entropy")
 _STYLES = {"calibrated": "bold green"}
 
 
@@ -65,16 +46,8 @@ def assess_table(
 
 def assessed(assessment: Assessment) -> AssessmentResult:
     """An assessment as a result holds it."""
-    evaluation, intervals = assessment.evaluation, assessment.intervals
-    numbers = {name: getattr(evaluation, name) for name, _ in evaluation.rows()}
-    numbers["gap"] = intervals["gap"].value
-    texts = evaluation.definitions | {"gap": "mean confidence minus accuracy"}
-    measures = {}
-    for name, value in numbers.items():
-        ends = intervals.get(name)
-        low, high = (None, None) if ends is None else (ends.low, ends.high)
-        measures[name] = Measure(value, low, high, texts.get(name, "undefined for these rows"))
-    return AssessmentResult(assessment.verdict, assessment.direction, measures, list(evaluation.warnings))
+    warnings = list(assessment.evaluation.warnings)
+    return AssessmentResult(assessment.verdict, assessment.direction, assessment.measures(), warnings)
 
 
 def differences(before: Assessment, after: Assessment, how: MeasureSettings) -> list[MeasureDifference]:
@@ -117,7 +90,7 @@ def measure_table(result: AssessmentResult, level: float) -> RichTable:
 
 def group_table(groups: Mapping[str, AssessmentResult], by: str) -> RichTable:
     """A row for each group of rows."""
-    table = make_table(by, *(_SHOWN[name] for name in _OF_GROUPS))
+    table = make_table(by, *(MEASURES[name].label for name in _OF_GROUPS))
     for group, result in groups.items():
         table.add_row(group, *(number(name, result.measures[name].value) for name in _OF_GROUPS))
     return table
@@ -143,7 +116,7 @@ def print_change(
     for each in changes:
         change = f"{number(each.measure, each.difference, '+')} {interval(each.measure, each.low, each.high, '+')}"
         p_value = "" if each.p_value is None else f", p = {each.p_value:.2g}"
-        console.print(f"{_SHOWN[each.measure]}, after minus before on the same rows: {change.strip()}{p_value}")
+        console.print(f"{MEASURES[each.measure].label}, after minus before on the same rows: {change.strip()}{p_value}")
     print_warnings(console, change_warnings(before, after))
 
 
@@ -181,9 +154,9 @@ def number(name: str, value: float | None, sign: str = "") -> str:
     """
     if value is None or value != value:
         return "-"
-    if name in _PLAIN:
-        return f"{value:{sign}.4f}"
-    return f"{100 * value:{sign}.2f} %"
+    if MEASURES[name].unit == "%":
+        return f"{100 * value:{sign}.2f} %"
+    return f"{value:{sign}.4f}"
 
 
 def percent(share: float) -> str:
@@ -199,11 +172,12 @@ def interval(name: str, low: float | None, high: float | None, sign: str = "") -
     """The ends of an interval, in the unit of its value; nothing where there is none."""
     if low is None or high is None or low != low or high != high:
         return ""
-    scale, digits = (1, 4) if name in _PLAIN else (100, 2)
+    scale, digits = (100, 2) if MEASURES[name].unit == "%" else (1, 4)
     return f"[{scale * low:{sign}.{digits}f}, {scale * high:{sign}.{digits}f}]"
 
 
 def _shown(results: Sequence[AssessmentResult]) -> list[tuple[str, str]]:
-    """The names and labels of the measures that some result has."""
+    """The names and labels of the measures that short tables show and that some result has."""
     there = {name for each in results for name, measure in each.measures.items() if measure.value is not None}
-    return [(name, label) for name, label in _SHOWN.items() if name in there]
+    shown = sorted((measure.place, name) for name, measure in MEASURES.items() if measure.place is not None)
+    return [(name, MEASURES[name].label) for _, name in shown if name in there]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from focalcal.report.contents import Measure
+from focalcal.metrics.intervals import Estimate
 
 Direction = Literal["overconfident", "underconfident", "both", "calibrated"]
 Engine = Literal["memory", "stream", "ray"]
@@ -24,7 +24,7 @@ class AssessmentResult:
 
     verdict: str
     direction: Direction
-    measures: dict[str, Measure]
+    measures: dict[str, Estimate]
     warnings: list[str]
 
 
@@ -92,7 +92,7 @@ class ReportedVersion:
     name: str
     settings: str
     verdict: str
-    measures: dict[str, Measure]
+    measures: dict[str, Estimate]
 
 
 @dataclass(frozen=True)

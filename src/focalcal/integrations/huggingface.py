@@ -44,6 +44,8 @@ _SHIFTED = "CausalLMOutput"
 _BESIDE = ("TokenClassifierOutput", "MaskedLMOutput", "Seq2SeqLMOutput")
 # What makes a causal language model give its hidden states and next to no logits.
 _HIDDEN_STATES = {"output_hidden_states": True, "logits_to_keep": 1, "return_dict": True}
+# The measures that are reported unless others are named.
+_USUAL = ("accuracy", "nll", "brier", "ece", "ada_ece", "smooth_ece")
 # bfloat16 rounds at 0.4 %; the scales and softcaps of published models change logits by far more.
 _ROUNDING = 0.03
 
@@ -309,7 +311,7 @@ class CalibrationMetrics:
     def __init__(
         self, measures: Mapping[str, Callable[[PredictedRows], float]] | None = None, *, shift: bool | None = None
     ) -> None:
-        self.measures = dict(_MEASURES if measures is None else measures)
+        self.measures = {name: MEASURES[name].of for name in _USUAL} if measures is None else dict(measures)
         self.shift = shift
         self._preprocessed, self._num_classes, self._precision = False, 0, np.dtype(np.float32)
         self._parts: list[Array] = []
@@ -358,8 +360,3 @@ class CalibrationMetrics:
         rows: Array = torch.as_tensor(part).cpu().numpy().reshape(-1, len(COLUMNS))
         labelled: Array = rows[rows[:, 0] != _IGNORED]
         return labelled
-
-
-_MEASURES: Mapping[str, Callable[[PredictedRows], float]] = {
-    name: MEASURES[name].of for name in ("accuracy", "nll", "brier", "ece", "ada_ece", "smooth_ece")
-}

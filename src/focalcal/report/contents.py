@@ -8,19 +8,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from focalcal.metrics.intervals import Estimate
+from focalcal.metrics.table import MEASURES
+
 SCHEMA = 1
 # Bin counts that the report's control offers; 15 is the papers'.
 BIN_COUNTS = (5, 10, 15, 20, 30, 50)
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A measured number; None where it is undefined. `low` and `high` are the ends of its interval, if it has one."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    definition: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,7 +56,7 @@ class ModelVersion:
     settings: str  # "T = 2.58", "γ = 0.5, T = 1.90"; empty for the model as it is
     verdict: str
     direction: str  # "overconfident", "underconfident", "both" or "calibrated"
-    numbers: dict[str, Measure]  # accuracy, mean_confidence, gap, ece, ada_ece, nll, brier, smooth_ece, aurc, ...
+    numbers: dict[str, Estimate]  # every measure by its name
     diagrams: list[Diagram]  # one for each of BIN_COUNTS and both schemes
     risk_coverage: Curve
     warnings: list[str]
@@ -192,6 +185,23 @@ class Model:
 
 
 @dataclass(frozen=True)
+class MeasureLabel:
+    """What the page calls a measure, and its unit: "%" or none."""
+
+    label: str
+    unit: str
+
+
+def measure_labels() -> dict[str, MeasureLabel]:
+    """The labels and units of all measures.
+
+    >>> measure_labels()["ada_ece"]
+    MeasureLabel(label='AdaECE', unit='%')
+    """
+    return {name: MeasureLabel(measure.label, measure.unit) for name, measure in MEASURES.items()}
+
+
+@dataclass(frozen=True)
 class Contents:
     """The whole report."""
 
@@ -201,6 +211,7 @@ class Contents:
     num_bins: int
     seed: int
     models: list[Model]
+    measures: dict[str, MeasureLabel] = field(default_factory=measure_labels)
     bin_counts: list[int] = field(default_factory=lambda: list(BIN_COUNTS))
     schema: int = SCHEMA
 

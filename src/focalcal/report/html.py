@@ -13,22 +13,15 @@ from typing import Any
 
 from focalcal.atomic import write_atomically
 from focalcal.errors import MissingExtraError
-from focalcal.report.contents import Contents, Measure, Model, ModelVersion
+from focalcal.metrics import Estimate
+from focalcal.report.contents import Contents, Model, ModelVersion
+from focalcal.report.verdict import KEY_MEASURES
 
 # Digits of the numbers in the file: more than any chart can show.
 _DIGITS = 5
 # What ends a script, starts a comment or breaks a line of JavaScript, in a spelling that only JSON understands.
 _ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 _PLACE = re.compile(r"\{\{(title|css|plotly|contents|js|summary)\}\}")
-_COLUMNS = (
-    ("accuracy", "accuracy", True),
-    ("mean_confidence", "mean confidence", True),
-    ("gap", "gap", True),
-    ("ece", "ECE", True),
-    ("ada_ece", "AdaECE", True),
-    ("nll", "NLL", False),
-    ("brier", "Brier", False),
-)
 
 
 def render(contents: Contents) -> str:
@@ -104,7 +97,7 @@ def _summary(contents: Contents) -> Iterator[str]:
             yield '<p class="warning" role="note">Calibrators were fitted to the rows that are measured here: '
             yield "what they seem to gain is too good to be true.</p>"
         yield f"<p>{_text(_facts(model))}</p>"
-        yield from _table(model, contents.level)
+        yield from _table(model, contents)
         yield "</section>"
 
 
@@ -122,14 +115,14 @@ def _facts(model: Model) -> str:
     return f"{said}. {_sentence(model.split)}".replace("..", ".")
 
 
-def _table(model: Model, level: float) -> Iterator[str]:
-    yield f'<div class="table"><table><caption>Key numbers, with {100 * level:g} % intervals</caption><thead><tr>'
-    yield '<th scope="col">version</th>'
-    yield from (f'<th scope="col">{heading}</th>' for _, heading, _ in _COLUMNS)
+def _table(model: Model, contents: Contents) -> Iterator[str]:
+    caption = f"Key numbers, with {100 * contents.level:g} % intervals"
+    yield f'<div class="table"><table><caption>{caption}</caption><thead><tr><th scope="col">version</th>'
+    yield from (f'<th scope="col">{contents.measures[name].label}</th>' for name in KEY_MEASURES)
     yield "</tr></thead><tbody>"
     for version in model.versions:
         yield f'<tr><th scope="row">{_called(version)}</th>'
-        yield from (f"<td>{_said(version.numbers[name], percent)}</td>" for name, _, percent in _COLUMNS)
+        yield from (f"<td>{_said(version.numbers[name], contents.measures[name].unit)}</td>" for name in KEY_MEASURES)
         yield "</tr>"
     yield "</tbody></table></div>"
 
@@ -140,14 +133,14 @@ def _called(version: ModelVersion) -> str:
     return f"{name}<br><small>{_text(version.settings)}</small>" if version.settings else name
 
 
-def _said(number: Measure, percent: bool) -> str:
+def _said(number: Estimate, unit: str) -> str:
     """A number with its interval."""
     if number.value is None:
         return "–"
-    factor, digits, unit = (100, 1, " %") if percent else (1, 3, "")
+    factor, digits, sign = (100, 1, " %") if unit == "%" else (1, 3, "")
     value, low, high = (_fixed(end, factor, digits) for end in (number.value, number.low, number.high))
     interval = "" if number.low is None or number.high is None else f"<br><small>[{low}, {high}]</small>"
-    return f"{value}{unit}{interval}"
+    return f"{value}{sign}{interval}"
 
 
 def _fixed(value: float | None, factor: float, digits: int) -> str:

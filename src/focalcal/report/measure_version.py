@@ -13,19 +13,14 @@ from focalcal.calibrators.base import Calibrator, FitReport
 from focalcal.core.binning import Scheme
 from focalcal.core.score_kinds import logits_of
 from focalcal.files.prediction_table import PredictionTable
-from focalcal.metrics import accuracy_bands, consistency_bars, risk_coverage_curve
+from focalcal.metrics import Estimate, accuracy_bands, consistency_bars, risk_coverage_curve
 from focalcal.metrics.predicted_rows import PredictedRows
 from focalcal.predictions.arrays import Predictions
 from focalcal.report.classes import labels_of
-from focalcal.report.contents import BIN_COUNTS, Curve, Diagram, Measure, ModelVersion
-from focalcal.report.verdict import Assessment, MeasureSettings, assess
+from focalcal.report.contents import BIN_COUNTS, Curve, Diagram, ModelVersion
+from focalcal.report.verdict import MeasureSettings, assess
 
 AS_IT_IS = "as it is"
-# What stands beside the intervals, by the names of `Evaluation`.
-_PLAIN_NUMBERS = (
-    "smooth_ece", "aurc", "classwise_ece", "mce", "ks_error", "ece_debiased", "ece_sweep", "auroc_correctness",
-    "top_5_accuracy", "s99",
-)  # fmt: skip
 # Points of a curve, and redrawn labels behind the band of chance: it is as wide as a line with more.
 _CURVE_POINTS = 200
 _CHANCE_DRAWS = 500
@@ -67,7 +62,7 @@ def measure_version(
         settings=settings,
         verdict=found.verdict,
         direction=found.direction,
-        numbers=_numbers(found),
+        numbers={name: _finite(each) for name, each in found.measures().items()},
         diagrams=diagrams(found.rows, how),
         risk_coverage=_risk_coverage(found.rows),
         warnings=[*found.evaluation.warnings, *warnings],
@@ -75,11 +70,9 @@ def measure_version(
     return version, found.rows
 
 
-def _numbers(found: Assessment) -> dict[str, Measure]:
-    numbers = {
-        name: Measure(finite(each.value), finite(each.low), finite(each.high)) for name, each in found.intervals.items()
-    }
-    return numbers | {name: Measure(finite(getattr(found.evaluation, name))) for name in _PLAIN_NUMBERS}
+def _finite(estimate: Estimate) -> Estimate:
+    value, low, high = (finite(end) for end in (estimate.value, estimate.low, estimate.high))
+    return Estimate(value, low, high, estimate.definition)
 
 
 def finite(value: float | None) -> float | None:

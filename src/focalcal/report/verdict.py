@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -13,17 +13,16 @@ import torch
 from focalcal.core.checks import ArrayLike
 from focalcal.core.score_kinds import Kind
 from focalcal.metrics import Evaluation, Interval, evaluate, read
-from focalcal.metrics.accuracy import accuracy, mean_confidence
-from focalcal.metrics.calibration_error import ada_ece, ece
-from focalcal.metrics.intervals import bootstrap_each
+from focalcal.metrics.intervals import Estimate, bootstrap_each
 from focalcal.metrics.predicted_rows import PredictedRows
-from focalcal.metrics.proper_scores import brier, nll
 from focalcal.metrics.read_scores import ReadOptions
 from focalcal.metrics.reliability import ConsistencyBars, consistency_bars
-from focalcal.metrics.table import MeasureFunction
+from focalcal.metrics.table import MEASURES, Measure, MeasureFunction
 
 Direction: TypeAlias = Literal["overconfident", "underconfident", "both", "calibrated"]
 
+# What has intervals, in the order of tables.
+KEY_MEASURES = ("accuracy", "mean_confidence", "gap", "ece", "ada_ece", "nll", "brier")
 # Below this many points on average the verdict says "slightly".
 _SLIGHT = 0.01
 
@@ -54,6 +53,18 @@ class Assessment:
     chance: ConsistencyBars | None = None
     rows: PredictedRows | None = field(default=None, repr=False)
 
+    def measures(self) -> dict[str, Estimate]:
+        """Every measure by its name, with its interval if it has one: key measures first."""
+        values = {name: each.value for name, each in self.intervals.items()} | dict(self.evaluation.values)
+        definitions = {name: each.definition for name, each in self.intervals.items()} | self.evaluation.definitions
+        names = dict.fromkeys([*(name for name in KEY_MEASURES if name in values), *values])
+        return {name: self._estimate(name, values[name], definitions.get(name)) for name in names}
+
+    def _estimate(self, name: str, value: float | None, definition: str | None) -> Estimate:
+        interval = self.intervals.get(name)
+        low, high = (None, None) if interval is None else (interval.low, interval.high)
+        return Estimate(value, low, high, definition or "undefined for these rows")
+
 
 def assess(
     scores: ArrayLike,
@@ -81,20 +92,19 @@ def assess(
     evaluation = evaluate(scores, labels, **reading, num_bins=num_bins, classwise=classwise)
     rows = read(scores, labels, **reading, columns=("confidence", "correct", "nll", "brier"))
     assert isinstance(rows, PredictedRows)
-    measures: dict[str, MeasureFunction] = {
-        "accuracy": accuracy,
-        "mean_confidence": mean_confidence,
-        "gap": overconfidence,
-        "nll": nll,
-        "brier": brier,
-        "ece": partial(ece, num_bins=num_bins),
-        "ada_ece": partial(ada_ece, num_bins=min(num_bins, rows.num_rows)),
-    }
+    measures = {name: _with_bins(MEASURES[name], num_bins, rows.num_rows) for name in KEY_MEASURES}
     intervals = bootstrap_each(measures, rows, num_resamples=num_resamples, level=level, seed=seed, progress=progress)
     chance = None if rows.weight is not None else consistency_bars(rows, num_bins=num_bins, level=level, seed=seed)
     direction = _direction(intervals["gap"], _gap_by_chance(rows, level), chance)
     verdict = _verdict(direction, intervals["gap"], intervals["ece"], chance, rows.num_rows)
     return Assessment(verdict, direction, intervals, evaluation, chance, rows)
+
+
+def _with_bins(measure: Measure, num_bins: int, num_rows: int) -> MeasureFunction:
+    """A measure as a function of rows, with the number of bins if it has any."""
+    if measure.num_bins == "none":
+        return measure
+    return partial(measure, num_bins=min(num_bins, num_rows) if measure.num_bins == "at most rows" else num_bins)
 
 
 def assess_evaluation(evaluation: Evaluation, level: float = 0.95) -> Assessment:
@@ -113,8 +123,16 @@ def assess_evaluation(evaluation: Evaluation, level: float = 0.95) -> Assessment
         "gap": (gap, np.sqrt(evaluation.brier / evaluation.n)),
         "accuracy": (evaluation.accuracy, np.sqrt(evaluation.accuracy * evaluation.error / evaluation.n)),
     }
+    definitions = {"gap": "mean confidence minus accuracy", **evaluation.definitions}
     intervals = {
-        name: Interval(value, value - quantile * float(error), value + quantile * float(error), name, level, "normal")
+        name: Interval(
+            value,
+            value - quantile * float(error),
+            value + quantile * float(error),
+            definitions[name],
+            level,
+            "normal",
+        )
         for name, (value, error) in reach.items()
     }
     bins = evaluation.bins
@@ -126,16 +144,6 @@ def assess_evaluation(evaluation: Evaluation, level: float = 0.95) -> Assessment
         direction = "overconfident" if gap > 0 else "underconfident"
     words = _words(direction, gap, f"ECE {100 * evaluation.ece:.1f} %", float(high), evaluation.n)
     return Assessment(words, direction, intervals, evaluation)
-
-
-def overconfidence(rows: Any) -> Any:
-    """Mean confidence minus accuracy: by how much a model is too sure on average.
-
-    >>> from focalcal import metrics
-    >>> round(overconfidence(metrics.from_pairs([0.9, 0.7], [1, 0])), 3)
-    0.3
-    """
-    return mean_confidence(rows) - accuracy(rows)
 
 
 def _gap_by_chance(rows: PredictedRows, level: float) -> float:

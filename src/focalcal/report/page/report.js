@@ -206,16 +206,12 @@ const CRITERIA = { nll: "NLL", ada_ece: "AdaECE", ece: "ECE" };
 /** How to write a criterion where small differences matter. */
 const precisely = (name) => name === "nll" ? (given) => decimal(given, 4) : (given) => percent(given, 2);
 
-/** The measures of the table of key numbers: name, heading, how to write it, and whether small is good. */
-const MEASURES = [
-  ["accuracy", "Accuracy", percent, false],
-  ["mean_confidence", "Confidence", percent, false],
-  ["gap", "Gap, points", points, false],
-  ["ece", "ECE", percent, true],
-  ["ada_ece", "AdaECE", percent, true],
-  ["nll", "NLL", decimal, true],
-  ["brier", "Brier", decimal, true],
-];
+/** The measures of the table of key numbers, and those of them of which less is better. */
+const KEY_MEASURES = ["accuracy", "mean_confidence", "gap", "ece", "ada_ece", "nll", "brier"];
+const ERRORS = ["ece", "ada_ece", "nll", "brier"];
+const headingOf = (contents, name) => capital(contents.measures[name].label) + (name === "gap" ? ", points" : "");
+const writerOf = (contents, name) =>
+  name === "gap" ? points : contents.measures[name].unit === "%" ? percent : decimal;
 
 const value = (version, name) => version.numbers[name]?.value ?? null;
 
@@ -539,19 +535,19 @@ function numberCell(version, name, write, best = false) {
 }
 
 function numbersSection(model, contents) {
-  const least = Object.fromEntries(MEASURES.map(([name]) =>
+  const least = Object.fromEntries(ERRORS.map((name) =>
     [name, Math.min(...model.versions.map((version) => value(version, name) ?? Infinity))]));
   const isBest = (version, name) => model.versions.length > 1 && value(version, name) === least[name];
-  const rows = model.versions.map((version) => el("tr", {}, versionHead(version), MEASURES.map(
-    ([name, , write, small]) => numberCell(version, name, write, small && isBest(version, name)))));
-  const heads = [head("Version", "words"), ...MEASURES.map(([, title]) => head(title))];
+  const rows = model.versions.map((version) => el("tr", {}, versionHead(version), KEY_MEASURES.map(
+    (name) => numberCell(version, name, writerOf(contents, name), isBest(version, name)))));
+  const heads = [head("Version", "words"), ...KEY_MEASURES.map((name) => head(headingOf(contents, name)))];
   const notes = model.versions.flatMap((version) => version.warnings.map((warning) =>
     el("li", {}, nameOf(version.name, "inline-name"), `: ${warning}`)));
   return section("numbers", "Key numbers",
     note(`Before and after each calibrator, with ${percent(contents.level, 0)} intervals. `,
       "The smallest error of a column is bold."),
     table("Key numbers", heads, rowsOf(rows)),
-    notes.length ? el("ul", { class: "notes" }, notes) : null, otherNumbers(model), dataFacts(model));
+    notes.length ? el("ul", { class: "notes" }, notes) : null, otherNumbers(model, contents), dataFacts(model));
 }
 
 function versionHead(version) {
@@ -560,13 +556,13 @@ function versionHead(version) {
 }
 
 /** Measures beyond the key ones, for those who ask. */
-function otherNumbers(model) {
+function otherNumbers(model, contents) {
   const names = new Set(model.versions.flatMap((version) => Object.keys(version.numbers)));
-  MEASURES.forEach(([name]) => names.delete(name));
+  KEY_MEASURES.forEach((name) => names.delete(name));
   if (!names.size) return null;
   const heads = [head("Measure", "words"), ...model.versions.map((version) => head(nameOf(version.name)))];
-  const rows = [...names].map((name) => el("tr", {}, el("th", { scope: "row" }, name.replace(/_/g, " ")),
-    model.versions.map((version) => numberCell(version, name, decimal))));
+  const rows = [...names].map((name) => el("tr", {}, el("th", { scope: "row" }, capital(contents.measures[name].label)),
+    model.versions.map((version) => numberCell(version, name, writerOf(contents, name)))));
   return el("details", { class: "control" }, el("summary", {}, "More measures"),
     table("More measures", heads, rowsOf(rows)));
 }

@@ -10,20 +10,18 @@ import numpy as np
 from focalcal import drawing
 from focalcal.core.checks import ArrayLike, require
 from focalcal.core.score_kinds import Kind
-from focalcal.metrics import Interval, bootstrap, read
+from focalcal.metrics import Estimate, bootstrap, read
 from focalcal.metrics.predicted_rows import PredictedRows
 from focalcal.metrics.prediction_set import PredictionSet
+from focalcal.metrics.table import MEASURES
 from focalcal.report import classes
-from focalcal.report.contents import ClassTable, Confusions, Contents, Measure, Model
+from focalcal.report.contents import ClassTable, Confusions, Contents, Model
 from focalcal.report.plots.scores_table import table_of
 
-Comparable: TypeAlias = "Measure | Interval | ArrayLike | PredictionSet"
+Comparable: TypeAlias = "Estimate | ArrayLike | PredictionSet"
 
 # Inches that a row takes, and those of title and axis.
 _ROW, _FRAME = 0.2, 0.95
-# Measures that are shares; the others are in nats or have no unit.
-_SHARES = {"accuracy", "mean_confidence", "gap", "ece", "ada_ece", "mce", "classwise_ece", "smooth_ece", "error"}
-_NAMES = {"ece": "ECE", "ada_ece": "AdaECE", "nll": "NLL (nats)", "brier": "Brier score", "aurc": "AURC"}
 
 
 def per_class(
@@ -130,7 +128,7 @@ def compare_versions(
     where `versions` are those of a report or of one of its models, or by their names: intervals that
     `metrics.bootstrap` gave, or scores or rows, which are then resampled. Each model has its colour.
 
-    >>> ax = compare_versions({"before": Measure(0.08, 0.07, 0.09), "after": Measure(0.02, 0.01, 0.03)})
+    >>> ax = compare_versions({"before": Estimate(0.08, 0.07, 0.09), "after": Estimate(0.02, 0.01, 0.03)})
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['before', 'after']
     """
@@ -144,12 +142,12 @@ def compare_versions(
         ax.plot([low, high], [place, place], "|-", color=colour, linewidth=1.2, markersize=5)
         ax.plot(value, place, "o", color=colour, markersize=3.5)
     drawing.rows_of_names(ax, [name for name, _, _ in numbers])
-    if measure in _SHARES:
+    if MEASURES[measure].unit == "%":
         drawing.percent(ax.xaxis, most=5)
     if measure.endswith("ece"):
         ax.set_xlim(left=0)
     ax.grid(axis="x", color=drawing.GRID)
-    drawing.style(ax, title=title, xlabel=_NAMES.get(measure, measure.replace("_", " ")))
+    drawing.style(ax, title=title, xlabel=MEASURES[measure].label)
     return ax
 
 
@@ -163,7 +161,7 @@ def _lines(*lines: str) -> str:
 
 def _numbers(
     versions: Any, measure: str, certainty: dict[str, Any], reading: dict[str, Any]
-) -> Sequence[tuple[str, Measure | Interval, str]]:
+) -> Sequence[tuple[str, Estimate, str]]:
     """Names, numbers and colours; each model has its colour."""
     if isinstance(versions, (Contents, Model)):
         models = versions.models if isinstance(versions, Contents) else [versions]
@@ -175,7 +173,7 @@ def _numbers(
         ]
     found = []
     for name, one in versions.items():
-        if not isinstance(one, (Measure, Interval)):
+        if not isinstance(one, Estimate):
             one = bootstrap(measure, one, **certainty, **({} if isinstance(one, PredictionSet) else reading))
         found.append((drawing.shown(name, 28), one, drawing.BLUE))
     return found

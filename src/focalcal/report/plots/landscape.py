@@ -7,13 +7,12 @@ from typing import Any, Literal
 import numpy as np
 
 from focalcal import drawing
-from focalcal.core.checks import ArrayLike, require
+from focalcal.core.checks import ArrayLike
 from focalcal.core.score_kinds import Kind
+from focalcal.metrics.table import MEASURES
 from focalcal.report.contents import Landscape
 from focalcal.report.criterion_landscape import landscape
 from focalcal.report.plots.scores_table import table_of
-
-_NAMES = {"nll": "NLL (nats)", "ada_ece": "AdaECE"}
 
 
 def criterion_landscape(
@@ -37,7 +36,6 @@ def criterion_landscape(
     'focal parameter γ'
     """
     if not isinstance(scores, Landscape):
-        require(criterion in _NAMES, "criterion", f"must be one of {', '.join(_NAMES)}", repr(criterion))
         table = table_of(scores, labels, kind=kind, sample_weight=sample_weight)
         scores = landscape(table, criterion, num_bins=num_bins, seed=seed)
     ours, ax = ax is None, drawing.axes_or_new(ax, height=3.1)
@@ -48,7 +46,7 @@ def criterion_landscape(
     drawing.logarithmic(ax.yaxis)
     bar = ax.figure.colorbar(mesh, ax=ax)
     drawing.logarithmic(bar.ax.yaxis)
-    drawing.style(bar.ax, ylabel=_NAMES.get(scores.criterion, scores.criterion))
+    drawing.style(bar.ax, ylabel=MEASURES[scores.criterion].label)
     drawing.legend(ax, list(handles.values()), list(handles), under=ours, loc="lower right")
     drawing.style(ax, title=title, xlabel="focal parameter γ", ylabel="temperature T")
     return ax
