@@ -1,4 +1,4 @@
-"""Docstrings are Markdown but for their examples: these are set as code, prompts and all."""
+"""What the reference reads from the sources: docstrings, with examples set as code, and names loaded on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ _EXAMPLE = re.compile(r"(?:^|(?<=\n\n))((?: *)>>> .*?)(?=\n[ \t]*\n(?! *>>> )|\Z
 
 
 class Examples(griffe.Extension):
-    """Puts the examples of every docstring into fenced blocks."""
+    """Puts the examples of every docstring into fenced blocks, and finds names that only type checkers import."""
+
+    def on_alias_instance(self, *, alias: griffe.Alias, **kwargs: Any) -> None:
+        """Names that are imported for type checkers are names of the package: it loads them when they are used."""
+        alias.runtime = True
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Change one docstring; empty lines between two examples stay within the block."""
