@@ -118,8 +118,8 @@ def rewrite_json_lines(shard, job, out):
 def own_format():
     register_format(
         FileFormat(
-            "json-lines",
-            (".jsonl", ".ndjson"),
+            "own",
+            (".own", ".mine"),
             "One JSON object per row",
             stream=json_lines,
             write="tests.files.test_table:write_json_lines",
@@ -128,26 +128,26 @@ def own_format():
             is_text=True,
         )
     )
-    yield FORMATS["json-lines"]
-    del FORMATS["json-lines"]
+    yield FORMATS["own"]
+    del FORMATS["own"]
 
 
 @pytest.mark.usefixtures("own_format")
 def test_a_format_of_ones_own_is_read_streamed_written_and_rewritten(tmp_path):
     table = make_table(weights=None, split=None, class_names=None)
-    path = tmp_path / "val.jsonl"
+    path = tmp_path / "val.own"
     write_predictions(table, path)
     require_equal(read_predictions(path), table)
     assert [batch.predictions.num_rows for batch in PredictionStream(path).batches()] == [16, 16, 8]
     expected = fc.evaluate(table.scores, table.labels)
     assert fc.evaluate(PredictionStream(tmp_path)).nll == pytest.approx(expected.nll, abs=1e-12)
-    assert rewrite_predictions(path, tmp_path / "new.jsonl", lambda scores, kind: np.full_like(scores, 0.2)) == 40
-    assert (read_predictions(tmp_path / "new.jsonl").scores == 0.2).all()
-    with pytest.raises(InputError, match=r"Give it the suffix \.jsonl"):
-        rewrite_predictions(path, tmp_path / "new.ndjson", lambda scores, kind: scores)
+    assert rewrite_predictions(path, tmp_path / "new.own", lambda scores, kind: np.full_like(scores, 0.2)) == 40
+    assert (read_predictions(tmp_path / "new.own").scores == 0.2).all()
+    with pytest.raises(InputError, match=r"Give it the suffix \.own"):
+        rewrite_predictions(path, tmp_path / "new.mine", lambda scores, kind: scores)
     answer = call("evaluate", path, "--json")
     assert answer.json()["before"]["measures"]["nll"]["value"] == pytest.approx(expected.nll, abs=1e-12)
-    assert ".jsonl" in known_suffixes()
+    assert ".own" in known_suffixes()
 
 
 @pytest.mark.parametrize(
