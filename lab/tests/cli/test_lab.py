@@ -16,66 +16,77 @@ import pytest
 
 from focalcal.errors import FocalCalError
 from focalcal_lab.cli import lab
-from lab.tests.tiny import own
+from lab.tests.tiny import QUICK, own
 from tests.cli.tools import ENVIRONMENT, SCRIPT, call, run
 
-DIGITS = ("lab", "run", "cpu/digits", "--epochs", "1", "--threads", "1", "--accelerator", "cpu")
+ONE = ("--threads", "1", "--accelerator", "cpu")
 
 
-def test_a_run_prints_its_numbers_and_what_to_do_next(tmp_path):
-    answer = call(*DIGITS, "--method", "fl-2", "--out", tmp_path)
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """The beginning of a command that runs the quick recipe."""
+    file = tmp_path_factory.mktemp("recipe") / "quick.yaml"
+    file.write_text(QUICK)
+    return ("lab", "run", file, "--epochs", "1", *ONE)
+
+
+@pytest.fixture(scope="module")
+def finished(quick, tmp_path_factory):
+    """A folder with a finished run of `fl-2` in it, and what the command said; not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, call(*quick, "--method", "fl-2", "--out", folder)
+
+
+def test_a_run_prints_its_numbers_and_what_to_do_next(finished):
+    folder, answer = finished
     assert answer.code == 0, answer.err
     assert "fl-2, seed 0" in answer.out
     assert "psi" in answer.out  # Psi^gamma, for a loss with one gamma
-    assert "scikit-learn's digits" in answer.out
+    assert "3 standard normal classes" in answer.out
     line = answer.out.splitlines()[-1].split()
-    assert line[1:3] == ["report", str(tmp_path / "cpu/digits/fl-2/seed-0/predictions.npz")]
+    assert line[1:3] == ["report", str(folder / "quick/fl-2/seed-0/predictions.npz")]
     assert call(*line[1:]).code == 0
     assert Path(line[-1]).stat().st_size > 100_000
+    Path(line[-1]).unlink()
 
 
-def test_started_as_a_module_it_suggests_a_module(tmp_path):
-    command = [sys.executable, "-m", "focalcal", *DIGITS, "--method", "ce", "--out", str(tmp_path)]
+@pytest.mark.slow
+def test_started_as_a_module_it_suggests_a_module(quick, tmp_path):
+    command = [sys.executable, "-m", "focalcal", *map(str, quick), "--method", "ce", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert f"{sys.executable} -m focalcal report " in done.stdout
 
 
-def test_seeds_and_methods_give_a_folder_each(tmp_path):
-    found = call(*DIGITS, "--method", "ce", "--loss", "adafocal", "--seeds", "2", "--out", tmp_path, "--json").json()
+def test_seeds_and_methods_give_a_folder_each(quick, tmp_path):
+    found = call(*quick, "--method", "ce", "--loss", "adafocal", "--seeds", "2", "--out", tmp_path, "--json").json()
     assert [(each["result"]["method"], each["result"]["seed"]) for each in found["runs"]] == [
         ("ce", 0),
         ("ce", 1),
         ("adafocal", 0),
         ("adafocal", 1),
     ]
-    assert {row["phase"] for row in found["runs"][0]["result"]["rows"]} >= {"pre", "post", "ets", "spline"}
+    assert {row["phase"] for row in found["runs"][0]["result"]["rows"]} >= {"pre", "post", "ets", "psi"}
     errors = [row["value"] for each in found["runs"] for row in each["result"]["rows"] if row["metric"] == "error"]
     assert len(set(errors)) > 1  # the seed decides
     again = call("lab", "resume", tmp_path, "--json").json()  # everything is finished: the same numbers at once
     assert sorted(each["folder"] for each in again["runs"]) == sorted(each["folder"] for each in found["runs"])
     runs = {each["folder"]: each for each in again["runs"]}
     assert all(runs[each["folder"]] == each for each in found["runs"])
-
-
-def test_resume_also_begins_what_had_not_begun(tmp_path):
-    first = call(*DIGITS, "--method", "ce", "--out", tmp_path, "--seeds", "2", "--quiet")
-    folders = first.out.split()
+    # resume also begins what had not begun
+    last = Path(found["runs"][-1]["folder"])
     for name in ("results.json", "predictions.npz", "monitor.json"):
-        (Path(folders[1]) / name).unlink()
-    shutil.rmtree(Path(folders[1]) / "checkpoints")
+        (last / name).unlink()
+    shutil.rmtree(last / "checkpoints")
     answer = call("lab", "resume", tmp_path, "--quiet")
-    assert answer.out.split() == folders
-    assert (Path(folders[1]) / "results.json").exists()
+    assert sorted(answer.out.split()) == sorted(runs)
+    assert (last / "results.json").exists()
 
 
-def test_the_recipe_of_a_run_can_be_run(tmp_path):
-    call(*DIGITS, "--method", "ce", "--out", tmp_path / "one")
-    recipe = tmp_path / "one/cpu/digits/ce/seed-0/recipe.yaml"
-    answer = call(
-        "lab", "run", recipe, "--method", "ce", "--out", tmp_path / "two", "--threads", "1", "--accelerator", "cpu"
-    )
+def test_the_recipe_of_a_run_can_be_run(finished, tmp_path):
+    recipe = finished[0] / "quick/fl-2/seed-0/recipe.yaml"
+    answer = call("lab", "run", recipe, "--method", "fl-2", "--out", tmp_path, *ONE)
     assert answer.code == 0, answer.err
-    one, two = (tmp_path / part / "cpu/digits/ce/seed-0/results.json" for part in ("one", "two"))
+    one, two = (place / "quick/fl-2/seed-0/results.json" for place in (finished[0], tmp_path))
     assert one.read_text() == two.read_text()
 
 
@@ -83,10 +94,7 @@ def test_a_recipe_can_be_taken_changed_and_run(tmp_path):
     answer = call("lab", "list", "cpu/digits", "--yaml")
     mine = tmp_path / "mine.yaml"
     mine.write_text(answer.out.replace("cpu/digits", "mine").replace("epochs: 60", "epochs: 1"))
-    done = call(
-        "lab", "run", mine, "--method", "ce", "--out", tmp_path, "--threads", "1", "--accelerator", "cpu", "--json"
-    )
-    (found,) = done.json()["runs"]
+    (found,) = call("lab", "run", mine, "--method", "ce", "--out", tmp_path, *ONE, "--json").json()["runs"]
     assert (found["result"]["recipe"], found["result"]["epochs"]) == ("mine", 1)
     assert call("lab", "list", "--yaml").code == 2
 
@@ -123,8 +131,8 @@ def test_mistakes_are_said_in_one_line(tmp_path, arguments, says):
     assert list(tmp_path.rglob("run.json")) == []  # nothing was begun
 
 
-def test_an_unwritable_place_is_said_in_one_line():
-    answer = call(*DIGITS, "--method", "ce", "--out", "/proc/runs")  # where not even root may write
+def test_an_unwritable_place_is_said_in_one_line(quick):
+    answer = call(*quick, "--method", "ce", "--out", "/proc/runs")  # where not even root may write
     assert (answer.code, answer.err.count("\n")) == (1, 1)
     assert "/proc/runs" in answer.err
 
@@ -135,25 +143,22 @@ def test_resuming_nothing_is_a_mistake(tmp_path):
     assert "there is no run in it" in answer.err
 
 
-def test_the_same_command_again_reads_what_is_finished(tmp_path):
-    first = call(*DIGITS, "--method", "ce", "--out", tmp_path, "--json")
-    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
-    again = call(*DIGITS, "--method", "ce", "--out", tmp_path, "--json")
-    assert (first.code, again.code) == (0, 0)
-    assert again.out == first.out
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == written
-
-
-def test_another_command_in_the_same_place_is_a_mistake(tmp_path):
-    assert call(*DIGITS, "--method", "ce", "--out", tmp_path).code == 0
-    answer = call(*DIGITS, "--method", "ce", "--epochs", 2, "--out", tmp_path)
+def test_the_same_command_again_reads_what_is_finished_and_another_one_is_a_mistake(quick, finished):
+    folder, first = finished
+    written = {path: path.stat().st_mtime_ns for path in folder.rglob("*.json")}
+    again = call(*quick, "--method", "fl-2", "--out", folder)
+    assert (again.code, again.out) == (0, first.out)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.json")} == written
+    answer = call(*quick, "--method", "fl-2", "--epochs", 2, "--out", folder)
     assert answer.code == 2
     assert "holds another run, with another recipe" in answer.err
+    # a run of one's own recipe is none of the paper's
+    assert call("lab", "table", "mukhoti2020", "1", "--runs", folder, "--json").json()["measured"] == 0
 
 
 @pytest.mark.slow
-def test_runs_side_by_side_find_what_they_find_one_after_another(tmp_path):
-    wanted = (*DIGITS, "--method", "ce", "--method", "fl-1", "--threads", 1)
+def test_runs_side_by_side_find_what_they_find_one_after_another(quick, tmp_path):
+    wanted = (*quick, "--method", "ce", "--method", "fl-1", "--threads", 1)
     alone = call(*wanted, "--out", tmp_path / "a", "--json")
     together = call(*wanted, "--out", tmp_path / "b", "--jobs", 2, "--json")
     assert together.err.splitlines()[-1].startswith("focalcal: 2 of 2 runs: ")
@@ -162,8 +167,8 @@ def test_runs_side_by_side_find_what_they_find_one_after_another(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_among_others_is_said(tmp_path):
-    wanted = (*DIGITS, "--method", "ce", "--method", "fl-1", "--out", tmp_path)
+def test_a_run_that_fails_among_others_is_said(quick, tmp_path):
+    wanted = (*quick, "--method", "ce", "--method", "fl-1", "--out", tmp_path)
     assert call(*wanted).code == 0
     folder = next(tmp_path.rglob("fl-1/seed-0"))
     (folder / "results.json").unlink()
@@ -243,16 +248,9 @@ def test_ctrl_c_ends_the_runs_side_by_side_and_the_same_command_goes_on(tmp_path
     assert json.loads((folder / "time.json").read_text())["seconds"] > spent
 
 
-def test_runs_appear_in_the_table_only_if_they_belong_there(tmp_path):
-    """A run of a cpu recipe is none of the paper's."""
-    call(*DIGITS, "--method", "ce", "--out", tmp_path)
-    found = call("lab", "table", "mukhoti2020", "1", "--runs", tmp_path, "--json").json()
-    assert found["measured"] == 0
-
-
-def test_a_csv_logger_is_lightning_s(tmp_path):
-    call(*DIGITS, "--method", "ce", "--out", tmp_path, "--logger", "csv")
-    assert "val_ece" in (tmp_path / "cpu/digits/ce/seed-0/logs/metrics.csv").read_text()
+def test_a_csv_logger_is_lightning_s(quick, tmp_path):
+    call(*quick, "--method", "ce", "--out", tmp_path, "--logger", "csv")
+    assert "val_ece" in (tmp_path / "quick/ce/seed-0/logs/metrics.csv").read_text()
 
 
 def test_help_lists_the_four_commands():
