@@ -33,6 +33,7 @@ def test_a_finished_run_is_read_with_everything_in_its_folder():
     assert float(calibrators["post"].temperature_) == numbers["post", "nll"].temperature
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_reported(tmp_path):
     write_runs_report({"old": OLD / "finished"}, tmp_path / "report.html")
     assert "focal-temperature" in (tmp_path / "report.html").read_text()

@@ -22,6 +22,8 @@ from focalcal_lab.problems import (
     sure_mistakes,
 )
 
+SLOW_GAMMAS = [pytest.param(gamma, marks=pytest.mark.slow) for gamma in (0.0, 3.0)]
+
 
 @pytest.fixture(scope="module")
 def linear() -> LinearProblem:
@@ -52,7 +54,7 @@ def plane(mixture, side: float = 9.0, points: int = 901) -> tuple[np.ndarray, np
 # Linear problem (mukhoti2020, App. B)
 
 
-@pytest.mark.parametrize("gamma", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("gamma", [1.0, *SLOW_GAMMAS])
 def test_linear_risk_is_the_integral_over_the_plane(gamma):
     mixture = mixture_of(flip=0.15, distribution_seed=3)
     places, masses = plane(mixture)
@@ -63,6 +65,7 @@ def test_linear_risk_is_the_integral_over_the_plane(gamma):
         assert linear_risk(torch.tensor(weights).double(), mixture, gamma).item() == pytest.approx(slow, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
 def test_limit_is_the_minimum_over_the_plane_and_its_numbers_are_integrals(gamma):
     mixture = mixture_of(flip=0.1, distribution_seed=3)
@@ -102,6 +105,7 @@ def test_fig7_growth_ends_at_the_weights_of_least_risk(linear):
         assert run.weights == pytest.approx(run.limit.weights, abs=0.06)
 
 
+@pytest.mark.slow
 def test_with_more_rows_training_comes_nearer_to_its_limit():
     problem = linear_problem(seed=5, epochs=120, learning_rate=0.4, train_size=100_000, test_size=10)
     for run in problem.runs:
@@ -165,7 +169,7 @@ def slow_estimate(probs: np.ndarray, posterior: np.ndarray, density: np.ndarray)
     return float(kl), float(sum(abs(gaps[bins == b].sum()) for b in range(1, 16)))
 
 
-@pytest.mark.parametrize("gamma", [1.0, 5.0])
+@pytest.mark.parametrize("gamma", [1.0, pytest.param(5.0, marks=pytest.mark.slow)])
 def test_limits_are_integrals_over_the_line(gamma):
     mixture = one_dimensional(train_size=1, val_size=1, test_size=1).facts["mixture"]
     points = torch.linspace(-8, 8, 6401, dtype=torch.float64)[:, None]
@@ -203,6 +207,7 @@ def slow_minimizer(eta: np.ndarray, gamma: float) -> np.ndarray:
     return logits - np.logaddexp.reduce(logits)
 
 
+@pytest.mark.slow
 def test_classes_that_meet_in_pairs_hide_what_temperature_scaling_lacks():
     apart = one_dimensional(train_size=1, val_size=1, test_size=1, means=(-3, 0, 3), scales=(1, 1, 1))
     near = one_dimensional(train_size=1, val_size=1, test_size=1)
@@ -222,6 +227,7 @@ def test_a_small_run_has_an_estimate_for_each_gamma_and_step(line):
     torch.testing.assert_close(line.joint / line.joint.sum(1, keepdim=True), line.posterior)
 
 
+@pytest.mark.slow
 def test_the_same_seed_trains_the_same_network(line):
     again = one_dimensional_problem(gammas=[5.0], epochs=1, train_size=5000, val_size=2000, test_size=5000)
     assert torch.equal(again.of(5.0, "raw").probs, line.of(5.0, "raw").probs)

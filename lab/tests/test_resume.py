@@ -88,8 +88,10 @@ def uninterrupted(tmp_path_factory):
 @pytest.mark.parametrize(
     ("method", "steps"),
     [
-        *(("adafocal", steps) for steps in (2, 3, 10, 14)),
-        *((each, 14) for each in ("flsc-531", "adafocal-1", "mmce")),
+        ("adafocal", 3),
+        ("adafocal", 14),
+        *(pytest.param("adafocal", steps, marks=pytest.mark.slow) for steps in (2, 10)),
+        *(pytest.param(each, 14, marks=pytest.mark.slow) for each in ("flsc-531", "adafocal-1", "mmce")),
     ],
 )
 def test_a_resumed_run_is_bit_identical(tmp_path, monkeypatch, uninterrupted, method, steps):
@@ -117,6 +119,7 @@ def test_the_best_epoch_is_kept_over_an_interruption(tmp_path, monkeypatch):
     assert (tmp_path / "cut/best.safetensors").read_bytes() == (tmp_path / "whole/best.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_double_precision_survives_an_interruption(tmp_path, monkeypatch):
     resume(start(tmp_path / "whole", precision="64-true").path)
     place = start(tmp_path / "cut", precision="64-true")
@@ -128,6 +131,7 @@ def test_double_precision_survives_an_interruption(tmp_path, monkeypatch):
     assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_the_monitor_records_every_so_many_epochs_and_the_last_one(tmp_path, monkeypatch):
     """As MonitorCallback(every=3) says; interrupted in an epoch that is recorded, the file is the same."""
     wanted = shortened(recipe(), 4).model_copy(update={"monitor": 3})
@@ -144,6 +148,7 @@ def test_the_monitor_records_every_so_many_epochs_and_the_last_one(tmp_path, mon
     assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_without_a_monitor_there_is_no_file(tmp_path):
     wanted = recipe().model_copy(update={"monitor": False})
     place = start(tmp_path / "run", wanted=wanted)
@@ -276,7 +281,9 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
         resume(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
+@pytest.mark.parametrize(
+    "damage", ["changed", *(pytest.param(each, marks=pytest.mark.slow) for each in ("cut", "empty"))]
+)
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, monkeypatch, uninterrupted, damage):
     place = start(tmp_path / "run")
     with monkeypatch.context() as patch:
@@ -295,6 +302,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, monkeypatch,
     assert outcome(place.path) == uninterrupted("adafocal")
 
 
+@pytest.mark.slow
 def test_without_a_whole_checkpoint_the_way_out_is_said(tmp_path, monkeypatch, uninterrupted):
     place = start(tmp_path / "run")
     with monkeypatch.context() as patch:

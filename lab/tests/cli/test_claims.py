@@ -107,7 +107,16 @@ def test_show_explains_a_claim_with_its_equation_and_a_table():
     assert "1 exact claim checked in " in answer.out
 
 
-@pytest.mark.parametrize("make", list(illustrations._CLAIMS), ids=lambda make: make.__name__)
+SLOW = (illustrations.line, illustrations.scaling)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, id=make.__name__, marks=pytest.mark.slow if make in SLOW else [])
+        for make in illustrations._CLAIMS
+    ],
+)
 def test_every_illustration_is_a_table_of_known_claims(make):
     table = make()
     assert table.title

@@ -442,6 +442,7 @@ def test_real_cifar10_is_read_and_its_statistics_are_the_published_ones() -> Non
     assert prepared.mean().abs() < 0.05
 
 
+@pytest.mark.slow
 def test_real_cifar100_can_be_an_out_of_distribution_set() -> None:
     data = load_data("cifar100", _real("cifar100_test.npz"), only_test=True)
     assert len(data.test) == 10_000

@@ -298,6 +298,7 @@ def test_an_npz_that_is_not_mnist_is_refused(tmp_path: Path) -> None:
 # Out of distribution -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_cifar_network_is_asked_about_digits(tmp_path: Path) -> None:
     """A run of a small network on CIFAR-10 with the foreign sets of the recipe, from files to the numbers."""
     for name in ("cifar10", "cifar100", "mnist"):
@@ -321,6 +322,7 @@ def test_a_cifar_network_is_asked_about_digits(tmp_path: Path) -> None:
         assert value == pytest.approx(float(ood_auroc(test, logits.astype(float))), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_real_digits_are_read_and_framed() -> None:
     path = SHARED / "data" / "mnist_t10k.npz"
     if not path.exists():

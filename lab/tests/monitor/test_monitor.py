@@ -403,7 +403,11 @@ CHECKPOINTS = {
 
 
 @pytest.mark.parametrize(
-    ("moment", "suffix"), [("within an epoch", "parquet"), ("after validation", "json"), ("after the epoch", "json")]
+    ("moment", "suffix"),
+    [
+        ("within an epoch", "parquet"),
+        *(pytest.param(each, "json", marks=pytest.mark.slow) for each in ("after validation", "after the epoch")),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
 def test_a_resumed_run_ends_with_the_same_file(moment, suffix, tmp_path, monkeypatch):

@@ -207,6 +207,7 @@ def test_tree_lstm_losses_of_two_steps():
     assert two_steps(network, batch, labels.clamp(max=2), 0.05) == pytest.approx(TREE_LSTM_LOSSES, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_level_at_a_time_makes_one_product_a_level(real_data):
     """25 real trees have a thousand nodes, and as many levels as the deepest of them."""
     data = load_data("sst-binary", real_data)
@@ -244,6 +245,7 @@ TOKENS = MaskedTokens(
 )
 
 
+@pytest.mark.slow
 def test_bert_base_has_the_published_size():
     pytest.importorskip("transformers")
     with torch.device("meta"):
@@ -261,6 +263,7 @@ def test_padding_does_not_change_berts_logits():
     torch.testing.assert_close(network(TOKENS)[1:2], alone, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_bert_is_loaded_from_a_folder_and_says_where_it_looked(tmp_path):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

@@ -193,6 +193,7 @@ def test_a_missing_file_is_named(tmp_path):
         load_data("sst-binary", tmp_path)
 
 
+@pytest.mark.slow
 def test_the_real_treebank_has_the_published_sizes(real_data):
     data = load_data("sst-binary", real_data)
     assert [len(part) for part in (data.train, data.val, data.test)] == [6_920, 872, 1_821]

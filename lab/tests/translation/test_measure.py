@@ -66,7 +66,7 @@ def trained():
     return network, data
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
 def test_the_sums_equal_the_measures_of_all_rows_at_every_temperature(dtype):
     logits, labels = rows(dtype=dtype)
     tokens = TemperedTokens(GRID)
@@ -150,6 +150,7 @@ def test_bleu_by_hand():
     assert corpus_bleu(["a b c d"], ["a b c d e"])[0] == pytest.approx(100 * np.exp(1 - 5 / 4))
 
 
+@pytest.mark.slow
 def test_translations_are_in_the_order_of_the_split(trained):
     network, data = trained
     network.eval()
@@ -194,6 +195,7 @@ def test_the_conclusion_has_rows_a_curve_and_files(trained, tmp_path):
     assert read_result(tmp_path / "result.json") == result
 
 
+@pytest.mark.slow
 def test_what_a_conclusion_writes_can_be_read(trained, tmp_path):
     network, data = trained
     _, extra = conclude_translation(network, data, make_recipe(beams=2), tmp_path, "cpu")
@@ -220,6 +222,7 @@ def test_what_a_conclusion_writes_can_be_read(trained, tmp_path):
     assert fitted.report_.after == pytest.approx(scaling.report_.after, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_recipe_names_phase_and_grid(trained, tmp_path):
     network, data = trained
     given = {"phase": "ts", "method": "temperature", "criterion": "ece", "options": {"grid": [0.9, 1.1]}}

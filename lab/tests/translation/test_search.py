@@ -98,7 +98,9 @@ def test_a_wide_beam_finds_the_best_of_all_sentences(network, pairs, temperature
         assert found == [best_of_all(network, inputs, temperature, longest)]
 
 
-@pytest.mark.parametrize(("beams", "alpha"), [(2, 0.6), (3, 0.0), (4, 0.6), (4, 1.0)])
+@pytest.mark.parametrize(
+    ("beams", "alpha"), [(2, 0.6), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3, 0.0), (4, 1.0)))]
+)
 def test_it_finds_what_a_slow_beam_search_finds(network, pairs, beams, alpha):
     for row, temperature in itertools.product(range(pairs.num_pairs), (0.5, 1.0, 2.0)):
         inputs, _ = pairs.batch([row])
@@ -137,6 +139,7 @@ def test_the_temperature_changes_what_a_beam_finds_but_not_what_greed_does(netwo
             assert step[token] == max(step)
 
 
+@pytest.mark.slow
 def test_a_beam_finds_better_scores_than_greed(network, pairs):
     for temperature in (1.0, 2.0):
         gains = []
