@@ -73,7 +73,10 @@ def test_every_page_keeps_to_the_rules():
 def test_a_page_runs_and_prints_what_it_says(page, tmp_path, cache, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     put_files(page.files, tmp_path, cache)
+    problem = None
     try:
         run_page(page, tmp_path)
     except PageError as error:
-        pytest.fail(str(error), pytrace=False)
+        problem = str(error)
+    if problem:
+        pytest.fail(problem, pytrace=False)
