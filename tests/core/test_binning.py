@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -23,6 +23,7 @@ def tensors(rows):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
+@settings(max_examples=30)
 @given(rows=ROWS, num_bins=st.integers(1, 15), seed=st.integers(0, 9))
 def test_counts_add_up_and_the_order_of_rows_does_not_matter(scheme, rows, num_bins, seed):
     confidence, correct = tensors(rows)

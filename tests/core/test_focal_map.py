@@ -42,7 +42,7 @@ def test_focal_map_agrees_with_mpmath_in_float32(parts, gamma):
         assert oracles.relative_error(value, want, 1.2e-38) <= 2e-6
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(parts=st.lists(TINY, min_size=1, max_size=3), gamma=st.floats(0.01, 20))
 def test_inverse_agrees_with_mpmath(parts, gamma):
     row = exact_row(parts)
@@ -53,7 +53,7 @@ def test_inverse_agrees_with_mpmath(parts, gamma):
         assert oracles.relative_error(value, want, 1e-300) <= 1e-12
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(p=TINY, gamma=st.floats(-0.9, 20))
 def test_binary_inverse_agrees_with_mpmath_for_negative_gamma_too(p, gamma):
     row = exact_row([p])
@@ -62,7 +62,7 @@ def test_binary_inverse_agrees_with_mpmath_for_negative_gamma_too(p, gamma):
     assert oracles.relative_error(got[0], exact[0], 1e-300) <= 1e-12
 
 
-@pytest.mark.parametrize("classes", [2, 3, 10, 1000, 100_000])
+@pytest.mark.parametrize("classes", [2, 3, 10, 1000, 20_000])
 @pytest.mark.parametrize("gamma", [0.05, 1.0, 5.0])
 def test_map_and_inverse_undo_each_other(classes, gamma):
     generator = torch.Generator().manual_seed(classes)

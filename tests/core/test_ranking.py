@@ -16,7 +16,7 @@ from focalcal import metrics as m
 from focalcal.core import ranking
 from focalcal.core.ranking import Ranking, dense_rank, pack, unpack
 
-few = settings(max_examples=60)
+few = settings(max_examples=40)
 PRECISIONS = [np.float32, np.float64]
 CORNERS = [0.0, -0.0, 1.0, 0.5, 1e-320, 5e-324, 1.4e-45, 1e-39, 1 - 2**-24, 1 - 2**-53, 1 / 3]
 

@@ -10,12 +10,15 @@ import torch
 
 from focalcal import metrics as m
 from focalcal.errors import InputError, InputWarning
+from focalcal.metrics import evaluation, read_scores
 from tests.metrics.test_measures import DATA, MEASURES, distinct, softmax
 
 N, K = 60, 4
 LOGITS, LABELS = DATA["distinct"].scores, DATA["distinct"].labels
 PROBS = softmax(LOGITS)
-every_measure = pytest.mark.parametrize("call", MEASURES.values(), ids=MEASURES)
+# Each measure hands its arguments to the same checks, as the first test says: a few of them stand for all.
+REPRESENTATIVES = ("ece", "classwise_ece", "evaluate")
+every_measure = pytest.mark.parametrize("call", [MEASURES[name] for name in REPRESENTATIVES], ids=REPRESENTATIVES)
 
 
 def changed(values, place, value):
@@ -31,6 +34,27 @@ def refused(argument, call, *given, also="", **options):
     message = str(caught.value)
     assert message.startswith(argument), message
     assert also in message
+
+
+class Handed(Exception):
+    """What a measure gave to `Predictions`, which checks it."""
+
+
+def test_every_measure_hands_its_arguments_to_the_same_checks(monkeypatch):
+    def handed(*given, **options):
+        raise Handed(given, options)
+
+    for module in (read_scores, evaluation):
+        monkeypatch.setattr(module, "Predictions", handed)
+    weight = np.ones(N)
+    for name, call in MEASURES.items():
+        with pytest.raises(Handed) as caught:
+            call(LOGITS, LABELS, kind="probs", sample_weight=weight, ignore_index=-7)
+        (scores, labels), options = caught.value.args
+        assert scores is LOGITS, name
+        assert labels is LABELS, name
+        assert options.pop("sample_weight") is weight, name
+        assert options == {"kind": "probs", "ignore_index": -7}, name
 
 
 @pytest.mark.parametrize("label", [K, K + 7, -1, -100])

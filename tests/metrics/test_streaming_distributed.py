@@ -1,9 +1,8 @@
-"""Streaming measures under two gloo processes, on either base: the result of one call, on both of them."""
+"""Streaming measures under two gloo processes: the result of one call, on both of them."""
 
 from __future__ import annotations
 
 import datetime
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -15,6 +14,9 @@ from torch.multiprocessing.spawn import ProcessException
 
 import focalcal as fc
 from focalcal import metrics as m
+
+# Two processes that start torch anew.
+pytestmark = pytest.mark.slow
 
 CLASSES, ROWS, BATCH = 3, 203, 64
 # What each rank has of the rows, and the precision of its logits (both: in turn).
@@ -57,10 +59,8 @@ def families(streaming):
     }
 
 
-def run_rank(rank: int, base: str, folder: str) -> None:
+def run_rank(rank: int, folder: str) -> None:
     """All cases one after the other: a file for each that came to its end."""
-    if base == "plain":
-        sys.modules["torchmetrics"] = None
     from focalcal.metrics import streaming
 
     torch.set_num_threads(1)
@@ -83,20 +83,17 @@ def run_rank(rank: int, base: str, folder: str) -> None:
                 own.append(sum(len(keys) for keys in [*metric.keys, *metric.wide_keys]))
                 found[f"own rows of {family}"] = own
         found["evaluation"] = metric.evaluation().to_json()
-        found["base"] = "plain" if "PlainMetric" in [kind.__name__ for kind in type(metric).__mro__] else "torchmetrics"
         torch.save(found, f"{folder}/{number}.{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
-@pytest.fixture(scope="module", params=["torchmetrics", "plain"])
-def finished(request, tmp_path_factory) -> tuple[str, Path]:
-    """The base, and the folder in which both processes left what they found; processes that hang are ended."""
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """The folder in which both processes left what they found; processes that hang are ended."""
     if not torch.distributed.is_gloo_available():
         pytest.skip("this torch has no gloo backend")
-    if request.param == "torchmetrics":
-        pytest.importorskip("torchmetrics")
     folder = tmp_path_factory.mktemp("ranks")
-    context = mp.spawn(run_rank, args=(request.param, str(folder)), nprocs=2, join=False)
+    context = mp.spawn(run_rank, args=(str(folder),), nprocs=2, join=False)
     deadline = time.monotonic() + 150
     try:
         while not context.join(timeout=5):
@@ -107,18 +104,15 @@ def finished(request, tmp_path_factory) -> tuple[str, Path]:
     finally:
         for process in context.processes:
             process.kill()
-    return request.param, folder
+    return folder
 
 
-def results(finished: tuple[str, Path], case: str) -> list[dict]:
-    base, folder = finished
+def results(folder: Path, case: str) -> list[dict]:
     files = [folder / f"{list(CASES).index(case)}.{rank}.pt" for rank in range(2)]
     error = folder / "error.txt"
     why = error.read_text() if error.exists() else "they hung"
     assert all(file.exists() for file in files), f"the processes did not come to the end of this case: {why}"
-    found = [torch.load(file, weights_only=True) for file in files]
-    assert [each["base"] for each in found] == [base, base]
-    return found
+    return [torch.load(file, weights_only=True) for file in files]
 
 
 @pytest.mark.parametrize("case", CASES)

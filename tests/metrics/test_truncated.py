@@ -119,7 +119,7 @@ def whole_rows(draw):
     return probs / probs.sum(1, keepdims=True), labels, draw(st.integers(1, num_classes))
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(whole_rows(), st.sampled_from(["none", "half", "all"]))
 def test_the_truth_is_always_inside_the_bounds(rows, label_log_probs):
     probs, labels, k = rows
@@ -583,7 +583,7 @@ def test_greedy_and_spread_are_the_best_temperatures_of_these_completions(k, spr
 
 
 @pytest.mark.parametrize("given", ["none", "all"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_best_temperature_of_every_completion_is_inside_the_interval(seed, given):
     rng = np.random.default_rng(seed)
     num_classes, k, rows = int(rng.integers(4, 9)), int(rng.integers(1, 4)), int(rng.integers(3, 9))
@@ -641,7 +641,7 @@ def extreme_slopes(beta, listed, mass, cap, count):
     return found
 
 
-@pytest.mark.parametrize("beta", [0.02, 0.3, 0.5, 0.7, 0.95, 1.0, 1.05, 1.5, 3.0, 20.0])
+@pytest.mark.parametrize("beta", [0.02, 0.5, 0.95, 1.0, 1.05, 3.0, 20.0])
 @pytest.mark.parametrize(
     ("count", "listed"),
     [(3, 0.3), (8, 0.9), (40, 0.6), (400, 0.95), (400, 0.2), (4000, 0.02)],

@@ -307,7 +307,7 @@ def evaluate(
         return evaluation_of(summaries[_ALL])
     together = functools.reduce(Summary.merge, summaries.values())
     each = {name: evaluation_of(summaries[name]) for name in sorted(summaries)}
-    return GroupedEvaluation(by if isinstance(scores, Stream) else "group", evaluation_of(together), each)
+    return GroupedEvaluation(by if isinstance(by, str) else "group", evaluation_of(together), each)
 
 
 # The one group where nothing is asked for by groups: no name is empty.

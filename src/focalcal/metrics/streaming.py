@@ -272,7 +272,7 @@ class Classwise(StreamingMetric):
     """
 
     reads = ("classes",)
-    sums = ("class_sums", "class_totals")
+    sums: tuple[str, ...] = ("class_sums", "class_totals")
     class_sums: Tensor
     class_totals: Tensor
 
