@@ -1,6 +1,7 @@
 """The public names of focalcal, written once: `__init__.py` reads this list and loads each name on first use."""
 
 from . import calibrators as calibrators
+from . import losses as losses
 from . import metrics as metrics
 from .calibrators import (
     BayesianBinning as BayesianBinning,

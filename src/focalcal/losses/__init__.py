@@ -9,8 +9,10 @@ from focalcal.losses.label_smoothing import LabelSmoothingLoss
 from focalcal.losses.linear import LinearFocalLoss
 from focalcal.losses.mmce import MMCELoss
 from focalcal.losses.sigmoid import BinaryFocalLoss, sigmoid_focal_loss
+from focalcal.losses.table import LOSSES, NamedLoss, make_loss, register_loss
 
 __all__ = [
+    "LOSSES",
     "AdaFocalLoss",
     "BinaryFocalLoss",
     "BrierLoss",
@@ -19,9 +21,12 @@ __all__ = [
     "LabelSmoothingLoss",
     "LinearFocalLoss",
     "MMCELoss",
+    "NamedLoss",
     "ScheduledGamma",
     "StepGamma",
     "brier_loss",
     "focal_loss",
+    "make_loss",
+    "register_loss",
     "sigmoid_focal_loss",
 ]
