@@ -11,7 +11,7 @@ import pytest
 import focalcal as fc
 from focalcal.errors import InputError
 from focalcal.files import PredictionStream
-from focalcal.predictions.stream import Mapped
+from focalcal.files.derived_streams import MappedStream
 from tests.cli.tools import call
 
 ray = pytest.importorskip("ray")
@@ -99,7 +99,7 @@ def test_a_worker_that_is_killed_changes_nothing(cluster, shards, tmp_path):
             yield batch
             assert place < 100
 
-    there = fc.evaluate(Mapped(PredictionStream(shards), deadly).on("ray"))
+    there = fc.evaluate(MappedStream(PredictionStream(shards), deadly).on("ray"))
     assert os.path.exists(mark)
     here = fc.evaluate(LOGITS, LABELS)
     assert there.n == 3000

@@ -12,10 +12,9 @@ import torch
 import focalcal as fc
 from focalcal.errors import InputError
 from focalcal.files import Columns, PredictionStream, PredictionTable, rewrite_predictions, write_predictions
-from focalcal.files.derived_streams import calibrated, share_of
+from focalcal.files.derived_streams import MappedStream, calibrated, share_of
 from focalcal.files.read_ahead import read_ahead
 from focalcal.files.table import FORMATS, format_of
-from focalcal.predictions.stream import Mapped
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import dataset as arrow_dataset  # noqa: E402
@@ -431,7 +430,7 @@ def test_a_share_and_the_rest_are_all_rows_and_always_the_same(parquets):
     assert fc.evaluate(share_of(stream, 0.3, seed=2)).ece != first.ece
     total = first.n * first.nll + second.n * second.nll
     assert total == pytest.approx(1200 * fc.evaluate(LOGITS, LABELS).nll, rel=1e-12)
-    assert isinstance(some, Mapped)
+    assert isinstance(some, MappedStream)
 
 
 # ---------------------------------------------------------------------------------------------------- arguments, ahead

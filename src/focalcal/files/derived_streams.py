@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -13,10 +13,31 @@ import torch
 from focalcal.core.checks import require
 from focalcal.core.score_kinds import logits_of
 from focalcal.predictions.arrays import Predictions
-from focalcal.predictions.stream import Batch, Mapped, Stream
+from focalcal.predictions.stream import Batch, Fold, Merge, Stream
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from focalcal.calibrators import Calibrator
+
+P = TypeVar("P")
+
+
+class MappedStream(Stream):
+    """A stream whose batches pass through a function, shard by shard."""
+
+    def __init__(self, stream: Stream, change: Callable[[Iterator[Batch]], Iterator[Batch]]) -> None:
+        self._stream, self._change = stream, change
+        self.name, self.memory, self.is_local = stream.name, stream.memory, stream.is_local
+
+    def reduce(self, fold: Fold[P], merge: Merge[P], *, by: str | None = None) -> P:
+        """Make one pass over the changed batches."""
+        change = self._change
+        return self._stream.reduce(lambda batches: fold(change(batches)), merge, by=by)
+
+    def on(self, engine: str | None) -> Self:
+        """The same stream, with passes on another engine."""
+        return type(self)(self._stream.on(engine), self._change)
 
 
 def calibrated(stream: Stream, calibrator: Calibrator) -> Stream:
@@ -29,7 +50,7 @@ def calibrated(stream: Stream, calibrator: Calibrator) -> Stream:
     0.914
     """
     calibrator.require_fitted()
-    return Mapped(stream, functools.partial(_calibrated, calibrator))
+    return MappedStream(stream, functools.partial(_calibrated, calibrator))
 
 
 def _calibrated(calibrator: Calibrator, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -57,7 +78,7 @@ def share_of(stream: Stream, share: float, *, seed: int = 0, rest: bool = False)
     Which rows these are follows from the seed, the name of their shard and their place in it.
     """
     require(0 < share < 1, "share", "must lie between 0 and 1", share)
-    return Mapped(stream, functools.partial(_share, share, seed, rest))
+    return MappedStream(stream, functools.partial(_share, share, seed, rest))
 
 
 def _share(share: float, seed: int, rest: bool, batches: Iterator[Batch]) -> Iterator[Batch]:

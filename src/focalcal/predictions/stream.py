@@ -1,7 +1,7 @@
-"""What a stream is to the rest of the package: predictions in shards, of which one pass at a time makes one result.
+"""The interface of streams: predictions in shards, from which one pass computes one result.
 
-`evaluate` and every fit whose work is a sum over rows ask a stream for nothing but `reduce`. So they do not know
-whether the rows lie in files, in another library's dataset or on other machines.
+`evaluate` and the fits that sum over rows only call `reduce`, so they need not know whether the rows are in files, in
+another library's dataset or on other machines.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MOST_ROWS = MEMORY // _BYTES_PER_ROW
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of one shard, whose name begins messages; `groups` (n,) are the values of the column asked for."""
+    """Some rows of one shard, whose name begins messages; `groups` (n,) are the values of the column to group by."""
 
     name: str
     predictions: Predictions
     groups: Array | None = None
-    checked: bool = False  # whether the values were looked at when they were read
+    checked: bool = False  # whether the values have been checked
 
     def chunks(self) -> Iterator[Chunk]:
         """The rows (n, K) in pieces that stay in the cache."""
@@ -53,7 +53,7 @@ Merge: TypeAlias = "Callable[[P, P], P]"
 
 
 class Stream(ABC):
-    """Predictions of one kind and one number of classes, in shards; messages call it `name`."""
+    """Predictions of one kind and one number of classes, in shards; `name` begins messages."""
 
     name: str
     memory: int = MEMORY
@@ -61,36 +61,19 @@ class Stream(ABC):
 
     @abstractmethod
     def reduce(self, fold: Fold[P], merge: Merge[P], *, by: str | None = None) -> P:
-        """One pass over all rows: `fold` of the batches of each shard, merged in the order of the shards.
+        """Make one pass over all rows: `fold` the batches of each shard and `merge` the results in order.
 
-        A shard without rows is left out. `by` names a column that batches bring along as their groups.
+        A shard without rows is left out. `by` names a column whose values become the groups of the batches.
         """
 
     @abstractmethod
     def on(self, engine: str | None) -> Self:
-        """The same rows, with passes that run elsewhere: `"ray"`; here for None."""
+        """The same rows, with passes on a Ray cluster (`"ray"`) or in this process (`"local"`); unchanged for None."""
 
     @property
     def most_rows(self) -> int:
-        """How many confidences are kept before a histogram takes their place."""
+        """The number of confidences that are kept before a histogram takes their place."""
         return self.memory // _BYTES_PER_ROW
-
-
-class Mapped(Stream):
-    """A stream whose batches are changed on their way, shard by shard."""
-
-    def __init__(self, stream: Stream, change: Callable[[Iterator[Batch]], Iterator[Batch]]) -> None:
-        self._stream, self._change = stream, change
-        self.name, self.memory, self.is_local = stream.name, stream.memory, stream.is_local
-
-    def reduce(self, fold: Fold[P], merge: Merge[P], *, by: str | None = None) -> P:
-        """One pass."""
-        change = self._change
-        return self._stream.reduce(lambda batches: fold(change(batches)), merge, by=by)
-
-    def on(self, engine: str | None) -> Self:
-        """The same, with passes that run elsewhere."""
-        return type(self)(self._stream.on(engine), self._change)
 
 
 class Batches(Stream):
