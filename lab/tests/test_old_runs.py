@@ -23,7 +23,7 @@ def test_a_finished_run_is_read_with_everything_in_its_folder():
     assert (recipe.name, settings.method, settings.seed) == ("tiny", "adafocal", 0)
     assert recipe.digest("adafocal") == settings.digest  # an old recipe means what it meant
     assert resume(folder.path) == folder.result()
-    assert [(path.name, result.method) for path, result in read_runs(OLD)] == [("finished", "adafocal")]
+    assert [(Path(run.folder).name, run.result.method) for run in read_runs(OLD)] == [("finished", "adafocal")]
     numbers = {(row.phase, row.metric): row for row in folder.result().rows}
     assert numbers["pre", "error"].value == pytest.approx(38 / 60)
     assert numbers["post", "nll"].temperature == pytest.approx(2.66, abs=0.01)

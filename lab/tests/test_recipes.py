@@ -18,7 +18,7 @@ from focalcal.losses.table import make_loss
 from focalcal_lab import catalog as module
 from focalcal_lab.catalog import catalog, find_recipe, nearest_recipes, read_recipes, recipe_source, recipe_yaml
 from focalcal_lab.data import DATA
-from focalcal_lab.measurement import MEASURES, UNSCALED, make_calibrator
+from focalcal_lab.measurement import MEASURES, UNSCALED, recipe_calibrator
 from focalcal_lab.models import MODELS
 from focalcal_lab.papers import published_results
 from focalcal_lab.published_numbers import measured_by, numbers_of, published_numbers, published_tables
@@ -78,7 +78,7 @@ def test_the_losses_and_calibrators_of_every_recipe_can_be_made():
     wishes = {repr(wish): wish for recipe in catalog().values() for wish in recipe.measurement.calibrators}
     for wish in wishes.values():
         for loss in losses.values():
-            calibrator = make_calibrator(wish, loss)
+            calibrator = recipe_calibrator(wish, loss)
             trained = "trained" in wish.options.values()
             assert isinstance(calibrator, Calibrator) or (
                 trained and not isinstance(getattr(loss, "gamma", None), float)

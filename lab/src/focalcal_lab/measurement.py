@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from focalcal import calibrators, metrics
 from focalcal.calibrators import Calibrator
-from focalcal.calibrators.table import find_calibrator
 from focalcal.errors import InputError
 from focalcal_lab.recipe import Calibration, Measurement
 from focalcal_lab.run_results import MeasuredNumber
@@ -51,24 +50,19 @@ class SplitLogits:
     labels: Tensor
 
 
-def make_calibrator(wish: Calibration, loss: nn.Module | None = None) -> Calibrator | None:
-    """The calibrator of a recipe; None where it asks for the gamma of a loss that has no fixed one.
+def recipe_calibrator(wish: Calibration, loss: nn.Module | None = None) -> Calibrator | None:
+    """The calibrator that a recipe asks for; None where it wants the gamma of a loss that has no fixed one.
 
-    >>> make_calibrator(Calibration(phase="post", method="temperature", criterion="ece")).criterion.name
+    >>> recipe_calibrator(Calibration(phase="post", method="temperature", criterion="ece")).criterion.name
     'ece'
     """
-    kind = find_calibrator(wish.method).load()
     options = dict(wish.options) if wish.criterion is None else {**wish.options, "criterion": wish.criterion}
-    for name, value in options.items():
-        if value == "trained":
-            gamma = getattr(loss, "gamma", None)
-            if not isinstance(gamma, float):
-                return None
-            options[name] = gamma
-    try:
-        return kind(**options)
-    except TypeError as error:
-        raise InputError(f"calibrators: {wish.phase}: {error}.") from error
+    if "trained" in options.values():
+        gamma = getattr(loss, "gamma", None)
+        if not isinstance(gamma, float):
+            return None
+        options = {name: gamma if value == "trained" else value for name, value in options.items()}
+    return calibrators.make_calibrator(wish.method, **options)
 
 
 def measure(rows: SplitLogits, names: list[str], *, num_bins: int, kind: str = "logits") -> Iterator[tuple[str, float]]:
@@ -99,7 +93,7 @@ def measure_all(
     scaled = [name for name in MEASURES if name not in UNSCALED]
     phases = Counter(wish.phase for wish in plan.calibrators)
     for wish in plan.calibrators:
-        calibrator = make_calibrator(wish, loss)
+        calibrator = recipe_calibrator(wish, loss)
         if calibrator is None:
             continue
         name = wish.phase if phases[wish.phase] == 1 else f"{wish.phase}-{wish.criterion}"

@@ -12,7 +12,7 @@ from typing import Literal
 from focalcal.errors import InputError
 from focalcal_lab.catalog import catalog
 from focalcal_lab.published_numbers import PublishedNumber, published_numbers
-from focalcal_lab.run_results import MeasuredNumber, RunResult, read_result
+from focalcal_lab.run_results import FinishedRun, MeasuredNumber, RunResult, read_result
 
 __all__ = ["PAPER_SPLITS", "PublishedTable", "PublishedTableRow", "published_table", "read_runs"]
 
@@ -84,14 +84,6 @@ class PublishedTable:
     command: Literal["lab-table"] = "lab-table"
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A finished run and where it lies."""
-
-    path: Path
-    result: RunResult
-
-
 def published_table(
     paper: str, table: str, runs_folder: str | Path = "runs", *, variant: str | None = None
 ) -> PublishedTable:
@@ -105,10 +97,10 @@ def published_table(
     names = {number.recipe: number.recipe + (f"+{variant}" if variant else "") for number in numbers}
     if variant and not any(name in catalog() for name in names.values()):
         raise InputError(f"variant: must be one of a recipe of {paper} Table {table}; got {variant!r}.")
-    runs: dict[tuple[str, str], list[_Run]] = {}
-    for path, result in read_runs(runs_folder):
-        if result.recipe in names.values():
-            runs.setdefault((result.recipe, result.method), []).append(_Run(path, result))
+    runs: dict[tuple[str, str], list[FinishedRun]] = {}
+    for run in read_runs(runs_folder):
+        if run.result.recipe in names.values():
+            runs.setdefault((run.result.recipe, run.result.method), []).append(run)
     rows = [_row(number, names[number.recipe], runs) for number in numbers]
     used = {(names[number.recipe], number.method) for number in numbers}
     count = sum(len(runs.get(key, ())) for key in used)
@@ -116,16 +108,16 @@ def published_table(
     return PublishedTable(paper, table, variant, str(runs_folder), rows, count, measured)
 
 
-def read_runs(folder: str | Path) -> list[tuple[Path, RunResult]]:
+def read_runs(folder: str | Path) -> list[FinishedRun]:
     """Every finished run below a folder, by its path; one that is not finished has no `results.json` yet.
 
     >>> read_runs("/nowhere")
     []
     """
-    return [(path.parent, read_result(path)) for path in sorted(Path(folder).rglob("results.json"))]
+    return [FinishedRun(str(path.parent), read_result(path)) for path in sorted(Path(folder).rglob("results.json"))]
 
 
-def _row(number: PublishedNumber, recipe: str, runs: dict[tuple[str, str], list[_Run]]) -> PublishedTableRow:
+def _row(number: PublishedNumber, recipe: str, runs: dict[tuple[str, str], list[FinishedRun]]) -> PublishedTableRow:
     chosen = runs.get((recipe, number.method), [])
     apart = _why_apart(chosen)
     values = [] if apart else _values(number, chosen)
@@ -154,7 +146,7 @@ def _row(number: PublishedNumber, recipe: str, runs: dict[tuple[str, str], list[
     )
 
 
-def _values(number: PublishedNumber, runs: Sequence[_Run]) -> list[MeasuredNumber]:
+def _values(number: PublishedNumber, runs: Sequence[FinishedRun]) -> list[MeasuredNumber]:
     """The measured numbers of the cell, one a seed."""
     by_seed = {
         run.result.seed: row
@@ -166,20 +158,20 @@ def _values(number: PublishedNumber, runs: Sequence[_Run]) -> list[MeasuredNumbe
     return [by_seed[seed] for seed in sorted(by_seed)]
 
 
-def _why_apart(runs: Sequence[_Run]) -> str:
+def _why_apart(runs: Sequence[FinishedRun]) -> str:
     """Why runs of one cell must not be averaged: unlike recipes, lengths or data, or one seed with two answers."""
     for words, kind_of in _KINDS.items():
         kinds: dict[str, list[str]] = {}
         for run in runs:
-            kinds.setdefault(kind_of(run.result), []).append(str(run.path))
+            kinds.setdefault(kind_of(run.result), []).append(run.folder)
         if len(kinds) > 1:
             said = "; ".join(f"{kind}: {', '.join(paths)}" for kind, paths in kinds.items())
             return f"The runs differ in {words} ({said})."
-    seeds: dict[int, _Run] = {}
+    seeds: dict[int, FinishedRun] = {}
     for run in runs:
         first = seeds.setdefault(run.result.seed, run)
         if first.result.rows != run.result.rows:
-            return f"Seed {run.result.seed} was run twice with different results ({first.path}, {run.path})."
+            return f"Seed {run.result.seed} was run twice with different results ({first.folder}, {run.folder})."
     return ""
 
 
@@ -191,7 +183,7 @@ _KINDS: dict[str, Callable[[RunResult], str]] = {
 }
 
 
-def _note(number: PublishedNumber, recipe: str, runs: Sequence[_Run], values: Sequence[MeasuredNumber]) -> str:
+def _note(number: PublishedNumber, recipe: str, runs: Sequence[FinishedRun], values: Sequence[MeasuredNumber]) -> str:
     """What a reader of the cell should know: another recipe or other data than the paper's, or no such number."""
     if not runs:
         return ""

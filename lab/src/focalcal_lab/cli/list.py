@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from focalcal.cli.console import JsonOption, make_table, print_json, standard_output
+from focalcal_lab.published_numbers import PublishedNumber
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from focalcal_lab.published_numbers import PublishedNumber
     from focalcal_lab.recipe import Recipe
 
 
@@ -27,21 +27,6 @@ class ListedRange:
     against: str
     lowest: float
     highest: float
-
-
-@dataclass(frozen=True)
-class ListedNumber:
-    """A published number of a recipe, in the table's unit."""
-
-    table: str
-    method: str
-    phase: str
-    metric: str
-    against: str
-    value: float
-    std: float | None
-    temperature: float | None
-    note: str
 
 
 @dataclass(frozen=True)
@@ -64,7 +49,7 @@ class ListedRecipe:
     published: list[ListedRange]
     header: list[str]
     yaml: str
-    numbers: list[ListedNumber]
+    numbers: list[PublishedNumber]
 
 
 @dataclass(frozen=True)
@@ -178,7 +163,7 @@ def _listed(recipe: Recipe, *, in_full: bool) -> ListedRecipe:
         published=_ranges(numbers),
         header=_header(recipe.name) if in_full else [],
         yaml=recipe_yaml(recipe) if in_full else "",
-        numbers=[_number(each) for each in numbers] if in_full else [],
+        numbers=numbers if in_full else [],
     )
 
 
@@ -187,20 +172,6 @@ def _ranges(numbers: Sequence[PublishedNumber]) -> list[ListedRange]:
     for each in numbers:
         values.setdefault((each.table, each.metric, each.phase, each.against), []).append(each.value)
     return [ListedRange(*key, lowest=min(found), highest=max(found)) for key, found in values.items()]
-
-
-def _number(number: PublishedNumber) -> ListedNumber:
-    return ListedNumber(
-        table=number.table,
-        method=number.method,
-        phase=number.phase,
-        metric=number.metric,
-        against=number.against,
-        value=number.value,
-        std=number.std,
-        temperature=number.temperature,
-        note=number.note,
-    )
 
 
 def _header(name: str) -> list[str]:
@@ -286,11 +257,11 @@ def _print_numbers(out: Console, recipe: ListedRecipe) -> None:
         out.print(table)
 
 
-def _measure(number: ListedNumber) -> str:
+def _measure(number: PublishedNumber) -> str:
     against = f" against {number.against}" if number.against else ""
     return f"{number.metric} {number.phase}{against}"
 
 
-def _value(number: ListedNumber) -> str:
+def _value(number: PublishedNumber) -> str:
     spread = "" if number.std is None else f" ± {number.std:g}"
     return f"{number.value:g}{spread}" + ("" if number.temperature is None else f" ({number.temperature:g})")
