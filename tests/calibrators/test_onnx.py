@@ -102,7 +102,7 @@ def test_a_model_that_differs_is_not_written(tmp_path, monkeypatch):
     calibrator = c.TemperatureScaling().fit(*draw(50, 3))
     translate = export._translate
     halved = c.TemperatureScaling().fit(2 * draw(50, 3)[0], draw(50, 3)[1])
-    monkeypatch.setattr(export, "_translate", lambda _, example: translate(halved, example))
+    monkeypatch.setattr(export, "_translate", lambda onnx, _, *rest: translate(onnx, halved, *rest))
     with pytest.raises(FocalCalError, match="onnxruntime differs"):
         calibrator.to_onnx(path)
     assert path.read_text() == "as it was"

@@ -271,9 +271,9 @@ class Calibrator(nn.Module, ABC):
 
         `num_classes` is that of the fit unless given. Needs the extra `onnx`.
         """
-        from focalcal.calibrators.export import export_onnx
+        from focalcal.calibrators.export import export_calibrator
 
-        export_onnx(self, path, num_classes)
+        export_calibrator(self, path, num_classes)
 
     # ------------------------------------------------------------------ a well-behaved module
 
