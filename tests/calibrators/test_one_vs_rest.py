@@ -362,6 +362,7 @@ def test_a_saved_one_gives_the_same_bits(method, tmp_path):
     assert np.array_equal(loaded(logits), fitted(logits))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "num_classes"), [("histogram", 2), ("isotonic", 3)])
 def test_onnx_agrees_on_the_rows_of_the_fit(method, num_classes, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -60,6 +60,7 @@ def test_onnxruntime_computes_what_the_module_computes(case, tmp_path):
         close(np.exp(log_probs), calibrator.predict_probs(logits), 1e-6)
 
 
+@pytest.mark.slow
 def test_a_kept_identity_is_what_is_exported(tmp_path):
     calibrator = c.TemperatureScaling().fit(*draw(240, 3))
     object.__setattr__(calibrator._report, "kept_identity", True)

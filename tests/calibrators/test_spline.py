@@ -241,6 +241,7 @@ def test_a_saved_one_gives_the_same_bits(tmp_path):
     assert np.array_equal(loaded(logits), fitted(logits))
 
 
+@pytest.mark.slow
 def test_onnx_agrees_on_the_rows_of_the_fit(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     logits, labels = coarse(classes=5)
