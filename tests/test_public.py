@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,6 +172,18 @@ def test_shipped_files_name_no_path_of_the_repository_and_no_page(room):
         if path_of_the_repository.search(line)
     ]
     assert not found, "\n".join(found)
+
+
+def test_a_class_name_stands_for_one_thing():
+    homes = defaultdict(list)
+    for room in (LIBRARY, LAB, REPRODUCTION):
+        for path in sources(room):
+            if path.suffix == ".py" and "tests" not in path.relative_to(room).parts:
+                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                    if isinstance(node, ast.ClassDef):
+                        homes[node.name.lstrip("_")].append(str(path.relative_to(ROOT)))
+    shared = [f"{name}: {', '.join(paths)}" for name, paths in sorted(homes.items()) if len(paths) > 1]
+    assert not shared, "\n".join(shared)
 
 
 def test_every_source_key_is_in_the_references():

@@ -13,8 +13,7 @@ import torch
 from scipy import stats
 
 import focalcal as fc
-from focalcal import calibrators
-from focalcal import metrics as m
+from focalcal import calibrators, metrics as m
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.identity import Identity
 from focalcal.calibrators.search import Criterion

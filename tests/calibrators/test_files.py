@@ -10,8 +10,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import focalcal as fc
 import focalcal.calibrators as c

@@ -9,8 +9,7 @@ from scipy.optimize import minimize_scalar
 
 import focalcal as fc
 from focalcal.calibrators.fit_data import LabelledLogits
-from focalcal.calibrators.search import sample as sample_module
-from focalcal.calibrators.search import temperatures_of
+from focalcal.calibrators.search import sample as sample_module, temperatures_of
 from focalcal.calibrators.search.sample import RowSample
 from tests.calibrators.test_grid_search import planted
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from torch import bfloat16, tensor
-from torch import float32 as torch_float32
+from torch import bfloat16, float32 as torch_float32, tensor
 
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.files import Columns, FileFormat, PredictionTable, read_predictions, write_predictions

@@ -156,8 +156,7 @@ def test_text_keeps_its_other_fields_its_dialect_and_its_ends_of_lines(tmp_path)
 def test_safetensors_keep_other_tensors_and_metadata(tmp_path):
     from safetensors import safe_open
     from safetensors.torch import save_file
-    from torch import arange, bfloat16, ones, randn
-    from torch import float8_e4m3fn as float8
+    from torch import arange, bfloat16, float8_e4m3fn as float8, ones, randn
 
     others = {"a_first": ones(3, 3).to(float8), "halves": randn(50).to(bfloat16), "z_last": arange(200)}
     logits = randn(100, 3).to(bfloat16)

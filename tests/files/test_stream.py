@@ -17,8 +17,11 @@ from focalcal.files.read_ahead import read_ahead
 from focalcal.files.table import FORMATS, format_of
 
 pa = pytest.importorskip("pyarrow")
-from pyarrow import dataset as arrow_dataset  # noqa: E402
-from pyarrow import feather, parquet  # noqa: E402
+from pyarrow import (  # noqa: E402
+    dataset as arrow_dataset,
+    feather,
+    parquet,
+)
 
 RNG = np.random.default_rng(0)
 LOGITS = (3 * RNG.normal(size=(1200, 6))).astype(np.float32)

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal_lab.data import DataSplits, load_data
-from focalcal_lab.data import cifar as cifar_module
+from focalcal_lab.data import DataSplits, cifar as cifar_module, load_data
 from focalcal_lab.data.array_files import decode_deltas, to_pixels
 from focalcal_lab.data.augmentation import CropAndFlip
 from focalcal_lab.data.cifar import CIFAR10, NOISE_LEVELS

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from focalcal.errors import InputError
 from focalcal_lab.data.splits import SplitSizes, divide, first_rows, ranks_in_class, shuffled

@@ -9,8 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import focalcal as fc
 from focalcal_lab import papers

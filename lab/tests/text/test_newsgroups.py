@@ -9,8 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal_lab.data import load_data
-from focalcal_lab.data import newsgroups as ng
+from focalcal_lab.data import load_data, newsgroups as ng
 
 GROUPS = ("rec.autos", "sci.space")
 HEADER = "From: someone@somewhere\nSubject: secretword\nLines: 1\n\n"

@@ -5,8 +5,7 @@ import gzip
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from focalcal.errors import FileFormatError, InputError
 from focalcal_lab.data import tokens as t

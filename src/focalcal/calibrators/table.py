@@ -18,18 +18,23 @@ from focalcal.errors import FocalCalError, InputError
 
 if TYPE_CHECKING:  # the classes of the table, for type checkers and editors
     from focalcal.calibrators.base import Calibrator
-    from focalcal.calibrators.binary import BetaCalibration as BetaCalibration
-    from focalcal.calibrators.binary import PlattScaling as PlattScaling
+    from focalcal.calibrators.binary import BetaCalibration as BetaCalibration, PlattScaling as PlattScaling
     from focalcal.calibrators.ensemble import EnsembleTemperatureScaling as EnsembleTemperatureScaling
-    from focalcal.calibrators.focal import FocalCalibration as FocalCalibration
-    from focalcal.calibrators.focal import FocalTemperatureScaling as FocalTemperatureScaling
+    from focalcal.calibrators.focal import (
+        FocalCalibration as FocalCalibration,
+        FocalTemperatureScaling as FocalTemperatureScaling,
+    )
     from focalcal.calibrators.identity import Identity as Identity
-    from focalcal.calibrators.linear import DirichletCalibration as DirichletCalibration
-    from focalcal.calibrators.linear import MatrixScaling as MatrixScaling
-    from focalcal.calibrators.linear import VectorScaling as VectorScaling
-    from focalcal.calibrators.one_vs_rest import BayesianBinning as BayesianBinning
-    from focalcal.calibrators.one_vs_rest import HistogramBinning as HistogramBinning
-    from focalcal.calibrators.one_vs_rest import IsotonicCalibration as IsotonicCalibration
+    from focalcal.calibrators.linear import (
+        DirichletCalibration as DirichletCalibration,
+        MatrixScaling as MatrixScaling,
+        VectorScaling as VectorScaling,
+    )
+    from focalcal.calibrators.one_vs_rest import (
+        BayesianBinning as BayesianBinning,
+        HistogramBinning as HistogramBinning,
+        IsotonicCalibration as IsotonicCalibration,
+    )
     from focalcal.calibrators.spline import SplineCalibration as SplineCalibration
     from focalcal.calibrators.temperature import TemperatureScaling as TemperatureScaling
 

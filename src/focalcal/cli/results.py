@@ -1,6 +1,6 @@
 """What the commands answer with `--json`: one dataclass per command, and the JSON Schema documents made of them.
 
-    python -m focalcal.cli.results docs/schemas     # writes them again
+    python -m focalcal.cli.results FOLDER     # writes them again
 
 A field may be added within a schema version; none is renamed, dropped or given another meaning.
 """

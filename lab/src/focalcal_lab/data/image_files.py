@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from PIL import Image as images
-from PIL import ImageOps, UnidentifiedImageError
+from PIL import Image as images, ImageOps, UnidentifiedImageError
 from PIL.Image import Image
 from torch import Tensor
 from torch.utils.data import Dataset

@@ -40,8 +40,8 @@ class MonitorCallback(pl.Callback):
     For training (running over the epoch's steps), validation (the validation loop) and test (a pass of its own): NLL
     and entropy of all, correct and wrong rows, error, the ECE family and the mean norm of the last layer's inputs. Then
     the norm of the last layer's weights, a histogram of its gradient norms per training sample, training against
-    validation confidence per bin, gammas with their edges, and largest logits by learned epoch. `docs/monitor.md` lists
-    the fields. `read_monitor` reads the file.
+    validation confidence per bin, gammas with their edges, and largest logits by learned epoch. `read_monitor` reads
+    the file.
 
     The gradient of one sample's loss by the last layer $W h + b$ is $\delta_i [h_i, 1]^\top$, where $\delta_i$ is its
     gradient by the logits, so its norm is $\|\delta_i\| \sqrt{\|h_i\|^2 + 1}$: no second backward pass.
