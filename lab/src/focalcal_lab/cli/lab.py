@@ -53,7 +53,8 @@ def run(
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted from --seed.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     data: Annotated[
-        Path | None, typer.Option(help="Where the data lie. Without it, public sets are asked of Hugging Face.")
+        Path | None,
+        typer.Option(help="The folder of the data. Without it, public data sets are downloaded from Hugging Face."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Runs go to OUT/RECIPE/METHOD/seed-N.")] = Path("runs"),
     epochs: Annotated[

@@ -39,7 +39,7 @@ MODELS: dict[str, str] = {
 
 
 def make_model(name: str, num_classes: int, facts: Mapping[str, Any] | None = None, **options: Any) -> nn.Module:
-    """A fresh network by its name, for data with these `facts` (see `focalcal_lab.data.dataset.Data`).
+    """A fresh network by its name, for data with these `facts` (see `focalcal_lab.data.DataSplits`).
 
     >>> network = make_model("resnet8", 10, {"channels": 3, "size": 32})
     >>> sum(parameter.numel() for parameter in network.parameters())

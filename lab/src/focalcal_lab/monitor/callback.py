@@ -24,10 +24,8 @@ from focalcal.integrations.lightning.validation_pass import (
 )
 from focalcal.predictions.distributed import is_distributed
 from focalcal_lab.monitor.accumulators import IGNORED, LearnedEpochs, NormHistogram, PredictionTally, Record, number
-from focalcal_lab.monitor.file import SCHEMA, read_monitor, write_monitor
+from focalcal_lab.monitor.file import SCHEMA, write_monitor
 from focalcal_lab.monitor.records import correspondence_record, gamma_record, split_record
-
-__all__ = ["MonitorCallback", "read_monitor"]
 
 Head: TypeAlias = "nn.Linear | str | Callable[[pl.LightningModule], nn.Linear]"
 _SUFFIXES = (".json", ".parquet")
