@@ -12,7 +12,7 @@ import numpy as np
 from focalcal.core.checks import Array
 from focalcal.errors import FileFormatError, InputError, MissingExtraError
 from focalcal.files.checks import look_up
-from focalcal.files.column_names import ScoreColumns, find_group, find_part
+from focalcal.files.column_names import ScoreColumns, find_parts
 from focalcal.files.memory_limits import require_short, rows_per_batch
 from focalcal.files.messages import shown
 from focalcal.files.named_arrays import strings_of
@@ -145,7 +145,7 @@ def sliced(rows: ArrowRows, batches: Iterator[Any]) -> Iterator[Any]:
 class ColumnsToRead:
     """The columns to read besides the scores, by the part they hold; `constants` are columns with a single value."""
 
-    keys: Mapping[str, str | None]
+    keys: Mapping[str, str]
     constants: Mapping[str, str]
 
     @staticmethod
@@ -154,12 +154,11 @@ class ColumnsToRead:
     ) -> ColumnsToRead:
         """Find the parts that are asked for in a schema with the column names `there`."""
         known = [*there, *(each for each in constants if each not in there)]
-        keys = {part: find_part(name, part, known, getattr(columns, part)) for part in ("labels", "weights", "split")}
-        return ColumnsToRead({**keys, "groups": find_group(name, known, by)}, constants)
+        return ColumnsToRead(find_parts(name, known, columns, by), constants)
 
     def stored(self) -> list[str]:
         """The columns that are stored in the file."""
-        return sorted({key for key in self.keys.values() if key is not None and key not in self.constants})
+        return sorted({key for key in self.keys.values() if key not in self.constants})
 
 
 def tables_of(
@@ -169,17 +168,15 @@ def tables_of(
     names = strings_of(rows.name, "class_names", metadata) or rows.scores.class_names
     for batch in batches:
         scores = rows.read_scores(batch)
-        parts: dict[str, Array | None] = dict.fromkeys(wanted.keys)
+        parts: dict[str, Array] = {}
         for part, key in wanted.keys.items():
-            if key is not None:
-                constant = wanted.constants.get(key)
-                parts[part] = rows.plain(batch, key) if constant is None else np.full(len(scores), constant)
-        labels = parts["labels"]
+            constant = wanted.constants.get(key)
+            parts[part] = rows.plain(batch, key) if constant is None else np.full(len(scores), constant)
+        labels = parts.get("labels")
         if labels is not None and labels.dtype.kind in "iu" and _are_numbers(rows.scores.class_names):
             parts["labels"] = look_up(rows.name, labels, rows.scores.class_names or ())
-        for part in ("split", "groups"):
-            column = parts[part]
-            parts[part] = None if column is None else column.astype(str)
+        for part in parts.keys() & {"split", "groups"}:
+            parts[part] = parts[part].astype(str)
         yield PredictionTable(rows.name, scores, rows.scores.kind, class_names=names, **parts)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from focalcal.core.checks import Array
 from focalcal.errors import InputError
-from focalcal.files.column_names import find_group, find_part, find_score_key
+from focalcal.files.column_names import find_parts, find_score_key
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.stream_parts import StreamPart
 
@@ -91,16 +91,13 @@ def table_from_columns(
     there = list(batch)
     key, kind = find_score_key(name, there, columns)
     scores, shape = _array(batch[key]), np.shape(_array(batch[key]))
-    keys = {part: find_part(name, part, there, getattr(columns, part)) for part in ("labels", "weights", "split")}
-    keys["groups"] = find_group(name, there, by)
-    parts = {part: _array(batch[found]) for part, found in keys.items() if found is not None}
+    parts = {part: _array(batch[found]) for part, found in find_parts(name, there, columns, by).items()}
     if scores.ndim > 2:
         scores, parts = _tokens(name, scores, parts, _array(batch["mask"]) if "mask" in batch else None)
     elif "mask" in batch:
         raise InputError(f"{name}: a mask belongs to scores (batch, time, classes); got shape {shape}.")
-    for part in ("split", "groups"):
-        if part in parts:
-            parts[part] = parts[part].astype(str)
+    for part in parts.keys() & {"split", "groups"}:
+        parts[part] = parts[part].astype(str)
     return PredictionTable(name, scores, kind, **parts)  # type: ignore[arg-type]
 
 

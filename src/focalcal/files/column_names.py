@@ -95,6 +95,17 @@ def find_group(name: str, there: Sequence[str], wanted: str | None) -> str | Non
     return wanted
 
 
+def find_parts(name: str, there: Sequence[str], columns: Columns, by: str | None) -> dict[str, str]:
+    """The keys or columns of labels, weights and split, and of the groups if rows are grouped; only those that exist.
+
+    >>> find_parts("preds.parquet", ["logits", "label", "language"], Columns(), "language")
+    {'labels': 'label', 'groups': 'language'}
+    """
+    found = {part: find_part(name, part, there, getattr(columns, part)) for part in ("labels", "weights", "split")}
+    found["groups"] = find_group(name, there, by)
+    return {part: key for part, key in found.items() if key is not None}
+
+
 def find_score_key(name: str, there: Sequence[str], columns: Columns) -> tuple[str, Kind]:
     """Find the key of the scores in an archive, and their kind.
 

@@ -21,8 +21,7 @@ from focalcal.files.checks import check_scores
 from focalcal.files.column_names import (
     PREFIX,
     ScoreColumns,
-    find_group,
-    find_part,
+    find_parts,
     find_score_columns,
     require_free,
     require_once,
@@ -202,9 +201,8 @@ def _undecodable_line(source: SourceFile) -> int:
 def read_text(source: SourceFile, columns: Columns, by: str | None = None) -> PredictionTable:
     """Read a whole text file; its scores are checked here, where line numbers are known."""
     with open_text(source, columns) as file:
-        keys = {part: find_part(source.name, part, file.header, getattr(columns, part)) for part in _PARTS}
-        keys["groups"] = find_group(source.name, file.header, by)
-        places = {part: file.header.index(key) for part, key in keys.items() if key is not None}
+        keys = find_parts(source.name, file.header, columns, by)
+        places = {part: file.header.index(key) for part, key in keys.items()}
         scores, lines, weights = list[Array](), list[int](), list[Array]()
         fields: dict[str, list[Array]] = {"labels": [], "split": [], "groups": []}
         for block in file.blocks():
@@ -228,9 +226,6 @@ def read_text(source: SourceFile, columns: Columns, by: str | None = None) -> Pr
             class_names=file.scores.class_names,
             groups=np.concatenate(fields["groups"]) if fields["groups"] else None,
         )
-
-
-_PARTS = ("labels", "weights", "split")
 
 
 def _labels(name: str, labels: Array, scores: ScoreColumns, lines: list[int]) -> Array:

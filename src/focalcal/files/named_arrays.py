@@ -16,7 +16,7 @@ from focalcal.core.checks import Array
 from focalcal.core.score_kinds import Kind
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files.checks import check_shape
-from focalcal.files.column_names import HISTORY, find_group, find_part, find_score_key, require_free
+from focalcal.files.column_names import HISTORY, find_part, find_parts, find_score_key, require_free
 from focalcal.files.memory_limits import require_memory, require_short, rows_per_batch
 from focalcal.files.messages import is_text, shown
 from focalcal.files.prediction_table import Columns, PredictionTable
@@ -173,10 +173,8 @@ _PARTS = ("labels", "weights", "split", "class_names")
 def array_tables(file: ArrayFile, columns: Columns, by: str | None = None) -> Iterator[PredictionTable]:
     """The rows of a file of named arrays in tables of bounded size; only dtypes and shapes are checked."""
     _, stored, kind = file.scores(columns)
-    there = list(file.arrays)
-    keys = {part: find_part(file.name, part, there, getattr(columns, part)) for part in ("labels", "weights", "split")}
-    keys["groups"] = find_group(file.name, there, by)
-    read = {part: file.arrays[key] for part, key in keys.items() if key is not None}
+    keys = find_parts(file.name, list(file.arrays), columns, by)
+    read = {part: file.arrays[key] for part, key in keys.items()}
     for part, array in read.items():
         if array.shape != stored.shape[:1]:
             raise InputError(
