@@ -15,7 +15,9 @@ class RecipeNumbers:
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
+        self.methods = evidence.methods
         self.read: set[tuple[str, int]] = set()
+        self._runs = {method: evidence.of(method) for method in self.methods}
 
     @property
     def name(self) -> str:
@@ -28,19 +30,14 @@ class RecipeNumbers:
         return TITLES.get(self.name, self.name)
 
     @property
-    def methods(self) -> list[str]:
-        """The methods that were run."""
-        return self.evidence.methods
-
-    @property
     def sizes(self) -> list[int]:
         """The numbers of training, validation and test rows."""
         return self.evidence.sizes
 
     def runs(self, method: str) -> list[RunEvidence]:
         """The runs of a method by seed."""
-        found = self.evidence.of(method)
-        self.read |= {(run.method, run.seed) for run in found}
+        found = self._runs.get(method, [])
+        self.read |= {(method, run.seed) for run in found}
         return found
 
     @property

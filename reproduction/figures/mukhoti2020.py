@@ -6,17 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from focalcal import drawing as figures
 from focalcal.core.focal import confidence_thresholds, gradient_ratio
 from focalcal.core.focal_map import focal_minimizer
+from focalcal_lab.problems import LinearProblem, LinearRun
+from focalcal_lab.problems.linear import SURE
 from reproduction.figures.recorded import epochs_trained, every_epoch, every_third_epoch, lab_results, linear, run_of
 from reproduction.labels import LITTLE
 from reproduction.recipe_numbers import RecipeNumbers
 from reproduction.result_figures import translation_temperature
 from reproduction.result_files import RunEvidence
 from reproduction.tables.dynamics import GAMMAS
-from reproduction.toy_problems import draw_mistakes, draw_norms
+from reproduction.toy_problems import loss_name
 from reproduction.training_curves import LOOKS, Look, by_loss, draw_panel, drops
 
 # Epochs trained: early, in the middle, at the first drop of the learning rate, and at the end.
@@ -233,7 +237,7 @@ def fig6() -> Any:
 
 def fig7() -> Any:
     """Norms by epoch, and their limits."""
-    return draw_norms(linear())
+    return draw_norm_growth(linear())
 
 
 def fig8() -> Any:
@@ -244,3 +248,64 @@ def fig8() -> Any:
 def fig5() -> Any:
     """Both against temperature, as on the page of results."""
     return translation_temperature(lab_results())
+
+
+# Line and hatching of each loss of the linear problem, by the order of the runs.
+_LINEAR_LINES, _LINEAR_HATCHES = ("-", "-.", ":", (0, (3, 1, 1, 1, 1, 1))), (None, "////", "....", "xxxx")
+
+
+def draw_norm_growth(problem: LinearProblem) -> Any:
+    """How the norms of logits and weights grow with each loss, and what they tend to (dashed).
+
+    Source: [mukhoti2020, Fig. 7].
+    """
+    figure = figures.new_figure(2 * figures.COLUMN, 2.4)
+    left, right = figure.subplots(1, 2)
+    lines = []
+    for colour, line, run in zip(figures.PALETTE, _LINEAR_LINES, problem.runs, strict=False):
+        lines += left.plot(run.logit_norms, color=colour, linestyle=line)
+        right.plot(run.weight_norms, color=colour, linestyle=line)
+        for ax, limit in ((left, run.limit.logit_norm), (right, run.limit.weight_norm)):
+            ax.axhline(limit, color=colour, linestyle="--", linewidth=0.8)
+    figures.style(left, xlabel="epoch", ylabel="logits, root mean square")
+    figures.style(right, xlabel="epoch", ylabel="norm of the weights")
+    figures.legend(left, lines, [loss_name(run.gamma) for run in problem.runs], loc="lower right")
+    return figure
+
+
+def draw_mistakes(problem: LinearProblem, *, points: int | None = None) -> Any:
+    """The confidences of misclassified test points, and every loss's decision regions, with the first `points` of them.
+
+    Source: [mukhoti2020, Fig. 8].
+    """
+    figure = figures.new_figure(2 * figures.COLUMN, 2.4)
+    first, *others = figure.subplots(1, 1 + len(problem.runs))
+    edges = np.linspace(0.5, 1, 21)
+    bars = []
+    for colour, hatch, run in zip(figures.PALETTE, _LINEAR_HATCHES, problem.runs, strict=False):
+        look = {"facecolor": (colour, 0.4), "edgecolor": colour, "linewidth": 0.8, "hatch": hatch}
+        bars.append(first.hist(run.mistakes, bins=edges, **look)[2])
+    first.axvline(SURE, color=figures.GREY, linestyle=":", linewidth=1)
+    figures.percent(first.xaxis, 5)
+    figures.style(first, xlabel="confidence of mistakes", ylabel="test points")
+    figures.legend(first, bars, [loss_name(run.gamma) for run in problem.runs])
+    for ax, run in zip(others, problem.runs, strict=True):
+        _regions(ax, run, problem.test.inputs[:points], problem.test.labels[:points])
+    return figure
+
+
+def _regions(ax: Any, run: LinearRun, inputs: Tensor, labels: Tensor) -> None:
+    """The probability of class 1 as shading, its line of one half, and the test points by label."""
+    import matplotlib
+
+    axis = torch.tensor([-5.0, 5.0], dtype=torch.float64)  # logits are linear, so their contours need no more points
+    logits = run.weights[0] * axis + run.weights[1] * axis[:, None]
+    steps = np.linspace(0, 1, 11)
+    levels = [-1e3, *np.log(steps[1:-1] / (1 - steps[1:-1])), 1e3]
+    colours = matplotlib.colormaps["PuOr"](steps[:-1] + 0.05)
+    ax.contourf(axis, axis, logits, levels=levels, colors=colours, alpha=0.5)
+    ax.contour(axis, axis, logits, levels=[0.0], colors=figures.BLACK, linewidths=1)
+    for label, colour in enumerate((figures.VERMILION, figures.BLUE)):
+        ax.plot(*inputs[labels == label].T, ".", color=colour, markersize=1.5)
+    ax.set(xlim=(-5, 5), ylim=(-5, 5))
+    figures.style(ax, title=f"{loss_name(run.gamma)}: |w| = {run.weight_norms[-1]:.2f}", xlabel="x₁", ylabel="x₂")

@@ -261,7 +261,8 @@ def validation_rows(results: Results) -> MarkdownTable:
 @table("after_training.criteria")
 def criteria(results: Results) -> MarkdownTable:
     """The change of a measure when a calibrator is fitted by a calibration error instead of NLL."""
-    rows, every = [], {wanted: [] for wanted in _CRITERIA}
+    rows: list[list[str]] = []
+    every: dict[tuple[str, str, str], list[float]] = {wanted: [] for wanted in _CRITERIA}
     for name in ALL:
         numbers, cells = results[name], []
         for wanted in _CRITERIA:

@@ -12,27 +12,16 @@ import torch
 from focalcal.errors import InputError
 from focalcal.files import PredictionTable, read_predictions, write_predictions
 from focalcal.metrics import ood_auroc
-from focalcal_lab.catalog import find_recipe
 from focalcal_lab.monitor import read_monitor
-from focalcal_lab.run import begin, resume
-from focalcal_lab.run_folder import RunSettings
-from focalcal_lab.training_setup import shortened
 from reproduction.figures.record import main, record_runs
 from reproduction.result_files import read_evidence, write_evidence
 
-RECIPE = shortened(find_recipe("cpu/digits"), 2)
-
-
-def start(folder, method, recipe=RECIPE):
-    settings = RunSettings(method, 0, recipe.digest(method), None, 1, None, {"accelerator": "cpu", "devices": 1})
-    return begin(recipe, folder, settings).path
-
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A finished run of two epochs, with the logits of a foreign set beside it."""
+def watched(runs, tmp_path_factory):
+    """A finished run, with the logits of a foreign set beside it."""
     root = tmp_path_factory.mktemp("figures") / "digits"
-    resume(start(root / "fl-2/seed-0", "fl-2"), say=lambda line: None)
+    shutil.copytree(runs / "fl-2", root / "fl-2")
     foreign = np.random.default_rng(0).normal(size=(50, 10)).astype(np.float32)
     place = root / "fl-2/seed-0/out_of_distribution"
     place.mkdir()
@@ -41,18 +30,18 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def kept(runs, tmp_path_factory):
+def kept(watched, tmp_path_factory):
     """As it is read back from the file."""
     path = tmp_path_factory.mktemp("kept") / "digits.json"
-    write_evidence(record_runs(runs), path)
+    write_evidence(record_runs(watched), path)
     return read_evidence(path)
 
 
-def test_what_is_kept_is_what_the_monitor_wrote(runs, kept):
+def test_what_is_kept_is_what_the_monitor_wrote(watched, kept):
     (run,) = kept.runs
-    records = read_monitor(runs / "fl-2/seed-0/monitor.json")
+    records = read_monitor(watched / "fl-2/seed-0/monitor.json")
     assert (run.method, run.seed, kept.name, kept.sizes) == ("fl-2", 0, "cpu/digits", [500, 400, 897])
-    assert run.dynamics["epoch"] == [0, 1]
+    assert run.dynamics["epoch"] == [0, 1, 2]
     for place, record in enumerate(records):
         assert run.extra["gradient"][place] == record["gradient"]["count"]
         assert sum(run.extra["gradient"][place]) == 500
@@ -61,11 +50,11 @@ def test_what_is_kept_is_what_the_monitor_wrote(runs, kept):
     assert len(run.extra["gradient_edges"]) == len(run.extra["gradient"][0]) - 1
 
 
-def test_roc_curves_are_those_of_the_logits(runs, kept):
+def test_roc_curves_are_those_of_the_logits(watched, kept):
     """Counted by hand: at most a share of the unknown inputs passes, and of the known ones the share that is kept."""
     (run,) = kept.runs
-    test = read_predictions([str(runs / "fl-2/seed-0/predictions.npz")]).of_split("test")
-    other = read_predictions([str(runs / "fl-2/seed-0/out_of_distribution/noise.npz")], need_labels=False)
+    test = read_predictions([str(watched / "fl-2/seed-0/predictions.npz")]).of_split("test")
+    other = read_predictions([str(watched / "fl-2/seed-0/out_of_distribution/noise.npz")], need_labels=False)
     temperature = run.fits["post"]["temperature"]
     for phase, divisor in (("pre", 1.0), ("post", temperature)):
         known, unknown = (torch.from_numpy(table.scores).double() / divisor for table in (test, other))
@@ -87,17 +76,17 @@ def test_a_folder_without_finished_runs_is_refused(tmp_path):
         record_runs(tmp_path)
 
 
-def test_runs_of_two_recipes_are_refused(runs, tmp_path):
-    shutil.copytree(runs / "fl-2/seed-0", tmp_path / "one")
-    other = start(tmp_path / "two", "ce", RECIPE.model_copy(update={"monitor": 2}))
+def test_runs_of_two_recipes_are_refused(watched, start, recipe, tmp_path):
+    shutil.copytree(watched / "fl-2/seed-0", tmp_path / "one")
+    other = start(tmp_path / "two", "ce", recipe.model_copy(update={"monitor": 2})).path
     shutil.copy(tmp_path / "one/results.json", other)  # as if it were finished
     with pytest.raises(InputError, match="of another recipe"):
         record_runs(tmp_path)
 
 
 @pytest.mark.slow
-def test_the_command_writes_one_file_for_each_folder_and_the_linear_problem(runs, tmp_path, capsys):
-    assert main([str(tmp_path), str(runs)]) == 0
+def test_the_command_writes_one_file_for_each_folder_and_the_linear_problem(watched, tmp_path, capsys):
+    assert main([str(tmp_path), str(watched)]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.json", "linear.json"]
     assert str(tmp_path / "digits.json") in capsys.readouterr().out
     linear = json.loads((tmp_path / "linear.json").read_text())
