@@ -53,4 +53,4 @@ def is_left_out(reason: str | None, line: str) -> bool:
 
 def instead(reason: str, line: str) -> str | None:
     """What is run in the place of a line that is left out."""
-    return f"{line} --dry-run" if REASONS[reason].dry_run else None
+    return f"{line.removesuffix(' --dry-run')} --dry-run" if REASONS[reason].dry_run else None
