@@ -8,6 +8,7 @@ import functools
 import io
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -203,8 +204,8 @@ def _run_command(path: Path, command: Command, reason: str | None, code: int) ->
 
 
 def _is_plain(text: str) -> bool:
-    """A call of focalcal with nothing in it for a shell to do: it saves the seconds that torch takes to be imported."""
-    if not text.startswith("focalcal ") or "\n" in text or "$" in text:
+    """A call of focalcal or of a module with nothing in it for a shell to do: torch need not be imported again."""
+    if not text.startswith(("focalcal ", "python -m ")) or "\n" in text or "$" in text:
         return False
     words = shlex.shlex(text, posix=False, punctuation_chars=True)
     words.whitespace_split = True
@@ -216,8 +217,25 @@ _SAME_EVERYWHERE = re.compile(r"focalcal (claims|lab list|lab table)\b|focalcal 
 
 
 def _in_this_process(text: str) -> tuple[int, str, str]:
-    answer = _once(text) if _SAME_EVERYWHERE.match(text) else call(*shlex.split(text)[1:])
+    if text.startswith("python -m "):
+        answer = _run_module(*shlex.split(text)[2:])
+    else:
+        answer = _once(text) if _SAME_EVERYWHERE.match(text) else call(*shlex.split(text)[1:])
     return answer.code, answer.out, answer.err
+
+
+def _run_module(name: str, *arguments: str) -> Answer:
+    """`python -m name ...` in this process."""
+    out, err, before, code = io.StringIO(), io.StringIO(), sys.argv, 0
+    sys.argv = [name, *arguments]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+    finally:
+        sys.argv = before
+    return Answer(code, out.getvalue(), err.getvalue())
 
 
 @functools.cache
