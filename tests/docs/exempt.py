@@ -25,7 +25,7 @@ REASONS = {
         r"\b(pip3?|uv|conda|brew|apt-get|npm) .*install\b|pre-commit install|^python3? -m venv"
     ),
     # tests/cli/test_demo.py and lab/tests/test_problems.py run what is no target of make.
-    "CI runs it": Reason(r"^make |^focalcal demo$|^python -m reproduction.toy_problems |^one_dimensional_problem\("),
+    "CI runs it": Reason(r"^make |^focalcal demo$|^python -m reproduction.toy_problems$|^one_dimensional_problem\("),
     "takes long": Reason(r"^(\w+=\S+ )?make |^(\S*/)?python benchmarks/|^(\S*/)?pytest\b"),
     "trains for long": Reason(_LAB_RUN, dry_run=True),
     "needs a GPU": Reason(_LAB_RUN, dry_run=True),
