@@ -8,8 +8,7 @@ import pytest
 from focalcal.report.duplicates import count_duplicates
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("num_classes", [2, 7, 3000])
+@pytest.mark.parametrize(("dtype", "num_classes"), [(np.float16, 2), (np.float32, 7), (np.float64, 3000)])
 def test_duplicates_are_counted_after_their_first_row(dtype: type, num_classes: int) -> None:
     scores = np.random.default_rng(0).normal(size=(900, num_classes)).astype(dtype)
     unique = len(np.unique(scores, axis=0))

@@ -174,9 +174,13 @@ def test_a_few_rows_are_enough(n, edges):
     assert len(heights(ax)) <= n
 
 
-def test_rows_that_are_all_sure_and_right_can_be_drawn():
-    render(plots.reliability_diagram(np.array([[1.0, 0.0]] * 5), [0] * 5, kind="probs"))
-    render(plots.reliability_diagram(np.array([[1.0, 0.0]] * 5), [0] * 5, kind="probs", edges="equal_mass"))
+@pytest.mark.parametrize("edges", ["equal_width", "equal_mass"])
+def test_rows_that_are_all_sure_and_right_are_one_full_bar_without_a_gap(edges):
+    ax = plots.reliability_diagram(np.array([[1.0, 0.0]] * 5), [0] * 5, kind="probs", edges=edges)
+    render(ax)  # without a warning
+    assert heights(ax) == [1.0] * len(heights(ax))
+    assert [patch.get_height() for patch in ax.patches if not patch.get_fill()] == [0.0] * len(heights(ax))
+    assert sum(heights(histogram(ax))) == 1.0
 
 
 def test_what_was_measured_takes_no_labels_and_scores_need_them():
@@ -474,7 +478,7 @@ def test_all_formats_are_written_and_the_same_contents_give_the_same_bytes(tmp_p
 
 def test_file_names_are_safe_and_never_overwrite_one_another(tmp_path, monkeypatch):
     monkeypatch.setattr("focalcal.report.plots.save.bytes_of", lambda figure, name: b"")
-    names = ("../../etc/passwd", "", "a/b", "A b", "模型", "x" * 300)
+    names = ("../../etc/passwd", "", "a/b", "A b", "模型" + "x" * 300)
     saved = plots.save_figures(small_contents_of(*names), tmp_path)
     assert len({path.name.lower() for path in saved}) == len(saved) == 3 + 6 * len(names)
     assert {path.parent for path in saved} == {tmp_path}
@@ -507,22 +511,18 @@ def test_settings_are_the_same_before_and_after(tmp_path):
     assert dict(dict.items(matplotlib.rcParams)) == before
 
 
-def test_figures_neither_load_pyplot_nor_filter_warnings(tmp_path):
+def test_importing_the_figures_loads_no_matplotlib_and_drawing_them_neither_loads_pyplot_nor_filters_warnings(tmp_path):
     (tmp_path / "contents").write_bytes(pickle.dumps(small_contents_of("net")))
     code = (
         "import pickle, sys, warnings; from pathlib import Path; from focalcal.report import plots; "
+        "print('matplotlib' in sys.modules); "
         "contents = pickle.loads(Path('contents').read_bytes()); import matplotlib; before = warnings.filters[:]; "
-        "saved = plots.save_figures(contents, 'figures', formats=['png', 'pdf']); "
+        "saved = plots.save_figures(contents, 'figures', formats=['png']); "
         "plots.gamma_dynamics({'gamma': [[1.0]]}); "
         "print(len(saved), 'matplotlib.pyplot' in sys.modules, warnings.filters == before)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert ran.stdout.split() == ["12", "False", "True"], ran.stderr
-
-
-def test_importing_the_figures_does_not_load_matplotlib():
-    code = "import sys, focalcal.report.plots; print('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+    assert ran.stdout.split() == ["False", "6", "False", "True"], ran.stderr
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
