@@ -47,10 +47,12 @@ def test_the_command_fits_shows_writes_and_says_how_to_apply(folder):
 
 
 def test_the_three_ways_to_say_which_rows_are_fitted(folder):
-    files = call("calibrate", "--fit", "val.npz", "test.npz", "--json").json()
-    column = call("calibrate", "split.npz", "--json").json()
-    named = call("calibrate", "split.npz", "--fit-split", "test", "--score-split", "val", "--json").json()
-    drawn = call("calibrate", "val.npz", "--holdout", 0.25, "--seed", 7, "--json").json()
+    files = call("calibrate", "--fit", "val.npz", "test.npz", "--json", "--resamples", 100).json()
+    column = call("calibrate", "split.npz", "--json", "--resamples", 100).json()
+    named = call(
+        "calibrate", "split.npz", "--fit-split", "test", "--score-split", "val", "--json", "--resamples", 100
+    ).json()
+    drawn = call("calibrate", "val.npz", "--holdout", 0.25, "--seed", 7, "--json", "--resamples", 100).json()
     assert [(each["fit"]["num_rows"], each["num_score_rows"]) for each in (files, column, named, drawn)] == [
         (400, 400),
         (200, 200),
@@ -124,26 +126,31 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_written(folder, argument
 def test_the_same_rows_are_allowed_when_asked_for_and_said_everywhere(folder):
     ways = [("--fit", "val.npz", "val.npz"), ("val.npz",), ("split.npz", "--fit-split", "val", "--score-split", "val")]
     for way in ways:
-        shown = call("calibrate", *way, "--allow-same-data").out
+        shown = call("calibrate", *way, "--allow-same-data", "--resamples", 100).out
         assert shown.startswith("before, on the rows of the fit: overconfident")
         assert "warning: Fitted to and scored on the same rows" in shown
         assert "Measured on the rows of the fit" in shown
         assert "outside the fit" not in shown
-        assert call("calibrate", *way, "--allow-same-data", "--json").json()["same_data"] is True
-    assert call("calibrate", "--fit", "val.npz", "test.npz", "--allow-same-data", "--json").json()["same_data"] is False
+        assert call("calibrate", *way, "--allow-same-data", "--json", "--resamples", 100).json()["same_data"] is True
+    assert (
+        call("calibrate", "--fit", "val.npz", "test.npz", "--allow-same-data", "--json", "--resamples", 100).json()[
+            "same_data"
+        ]
+        is False
+    )
 
 
 def test_some_shared_rows_are_counted_in_a_warning(folder):
     some = np.concatenate([VAL.scores[:30], TEST.scores]), np.concatenate([VAL.labels[:30], TEST.labels])
     np.savez("some.npz", logits=some[0], labels=some[1])
-    assert call("calibrate", "--fit", "val.npz", "some.npz", "--json").json()["num_shared"] == 30
+    assert call("calibrate", "--fit", "val.npz", "some.npz", "--json", "--resamples", 100).json()["num_shared"] == 30
     shown = call("calibrate", "--fit", "val.npz", "some.npz").out
     assert "warning: 30 of 430 scored rows equal a row of the fit" in shown
 
 
 def test_equal_rows_of_a_model_with_few_outputs_are_no_sign_of_the_same_samples(folder):
     np.savez("few.npz", logits=np.array([[4.0, 0.0], [0.0, 4.0]] * 60), labels=np.array([0, 1, 0, 1, 0, 0] * 20))
-    result = call("calibrate", "few.npz", "--holdout", 0.5, "--json").json()
+    result = call("calibrate", "few.npz", "--holdout", 0.5, "--json", "--resamples", 100).json()
     assert (result["num_shared"], result["same_data"]) == (0, False)
 
 
@@ -151,7 +158,7 @@ def test_a_fit_alone_is_written_and_says_that_nothing_was_measured(folder):
     shown = call("calibrate", "--fit", "val.npz").out
     assert "nothing was measured on other rows" in shown
     assert "before" not in shown
-    result = call("calibrate", "--fit", "val.npz", "--json").json()
+    result = call("calibrate", "--fit", "val.npz", "--json", "--resamples", 100).json()
     assert result["before"] is result["after"] is None
     assert fc.load_calibrator("calibrator.json").temperature_ == pytest.approx(2.0, rel=0.2)
 
@@ -194,7 +201,7 @@ def test_binary_methods_take_scores_of_the_positive_class(folder, method):
     logits = 2 * generator.normal(size=300)
     labels = (generator.random(300) < 1 / (1 + np.exp(-logits / 2))).astype(int)
     np.savez("binary.npz", logits=logits, labels=labels)
-    result = call("calibrate", "binary.npz", "--holdout", 0.5, "--method", method, "--json").json()
+    result = call("calibrate", "binary.npz", "--holdout", 0.5, "--method", method, "--json", "--resamples", 100).json()
     assert result["out"] == "calibrator.json"
     assert result["fit"]["parameters"].startswith("a = ")
 
@@ -205,9 +212,9 @@ def test_options_of_the_fit_reach_the_method(folder):
     )
     fitted = fc.load_calibrator("calibrator.json")
     assert (fitted.criterion.name, fitted.search) == ("nll", "line")
-    call("calibrate", "split.npz", "--method", "focal", "--gamma", 1.5, "-q")
+    call("calibrate", "split.npz", "--method", "focal", "--gamma", 1.5, "--resamples", 100, "-q")
     assert fc.load_calibrator("calibrator.json").gamma_ == 1.5
-    call("calibrate", "split.npz", "--criterion", "focal", "--loss-gamma", 2, "-q")
+    call("calibrate", "split.npz", "--criterion", "focal", "--loss-gamma", 2, "--resamples", 100, "-q")
     assert fc.load_calibrator("calibrator.json").criterion.gamma == 2
 
 
