@@ -10,18 +10,18 @@ from focalcal_lab.problems.linear import (
     sure_mistakes,
 )
 from focalcal_lab.problems.one_dimensional import (
-    Estimate,
     OneDimensionalProblem,
+    PosteriorEstimate,
     one_dimensional_limits,
     one_dimensional_problem,
 )
 
 __all__ = [
-    "Estimate",
     "Limit",
     "LinearProblem",
     "LinearRun",
     "OneDimensionalProblem",
+    "PosteriorEstimate",
     "linear_limit",
     "linear_problem",
     "linear_risk",

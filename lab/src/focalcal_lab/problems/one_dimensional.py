@@ -32,7 +32,7 @@ _QUANTILES = 20_000
 
 
 @dataclass(frozen=True)
-class Estimate:
+class PosteriorEstimate:
     """How near the outputs after a step come to the posterior: error rate, KL divergence (nats) and ECE (15 bins).
 
     `probs` (G, K) are the outputs on the problem's grid, to be drawn.
@@ -70,14 +70,14 @@ class OneDimensionalProblem:
     grid: Tensor
     joint: Tensor
     posterior: Tensor
-    measured: tuple[Estimate, ...]
-    limits: tuple[Estimate, ...]
+    measured: tuple[PosteriorEstimate, ...]
+    limits: tuple[PosteriorEstimate, ...]
 
-    def of(self, gamma: float, step: Step) -> Estimate:
+    def of(self, gamma: float, step: Step) -> PosteriorEstimate:
         """The measured estimate of this gamma and step."""
         return next(one for one in self.measured if one.gamma == gamma and one.step == step)
 
-    def limit_of(self, gamma: float, step: Step) -> Estimate:
+    def limit_of(self, gamma: float, step: Step) -> PosteriorEstimate:
         """What the estimate of this gamma and step tends to."""
         return next(one for one in self.limits if one.gamma == gamma and one.step == step)
 
@@ -131,7 +131,7 @@ def one_dimensional_problem(
     grid = _grid()
     test = _Weighted(data.test.inputs, data.test.labels, None, mixture.posterior(data.test.inputs))
     fit = _Weighted(data.val.inputs, data.val.labels, None, test.posterior[:0])
-    measured = list[Estimate]()
+    measured = list[PosteriorEstimate]()
     for gamma in gammas:
         network = _train(gamma, data.train, seed, epochs)
         outputs = _Outputs(*(_predict(network, inputs) for inputs in (fit.inputs, test.inputs, grid)))
@@ -149,7 +149,7 @@ def one_dimensional_problem(
     )
 
 
-def one_dimensional_limits(mixture: ClassMixture, gammas: Sequence[float]) -> tuple[Estimate, ...]:
+def one_dimensional_limits(mixture: ClassMixture, gammas: Sequence[float]) -> tuple[PosteriorEstimate, ...]:
     """What networks on a mixture over a line tend to: the estimates from the minimisers of the focal risk.
 
     >>> apart = one_dimensional(train_size=1, means=(-3, 0, 3), scales=(1, 1, 1)).facts["mixture"]
@@ -157,7 +157,7 @@ def one_dimensional_limits(mixture: ClassMixture, gammas: Sequence[float]) -> tu
     [0.0382, 0.0007, 0.0]
     """
     whole, grid = _whole(mixture), _grid()
-    found = list[Estimate]()
+    found = list[PosteriorEstimate]()
     for gamma in gammas:
         points = _minimizer(mixture, gamma, whole.inputs)
         found += _estimates(gamma, _Outputs(points, points, _minimizer(mixture, gamma, grid)), whole, whole)
@@ -210,7 +210,7 @@ def _whole(mixture: ClassMixture) -> _Weighted:
     return _Weighted(places, labels, posterior.flatten(), posterior)
 
 
-def _estimates(gamma: float, outputs: _Outputs, fit: _Weighted, test: _Weighted) -> Iterator[Estimate]:
+def _estimates(gamma: float, outputs: _Outputs, fit: _Weighted, test: _Weighted) -> Iterator[PosteriorEstimate]:
     yield _estimate(gamma, "raw", None, outputs, test)
     if gamma == 0:  # cross-entropy is proper, and its focal map leaves everything as it is
         return
@@ -221,10 +221,12 @@ def _estimates(gamma: float, outputs: _Outputs, fit: _Weighted, test: _Weighted)
 
 
 @torch.no_grad()
-def _estimate(gamma: float, step: Step, calibrator: Calibrator | None, outputs: _Outputs, test: _Weighted) -> Estimate:
+def _estimate(
+    gamma: float, step: Step, calibrator: Calibrator | None, outputs: _Outputs, test: _Weighted
+) -> PosteriorEstimate:
     after, drawn = (part if calibrator is None else calibrator(part) for part in (outputs.test, outputs.grid))
     rows = read(_each(after, test), test.labels, kind="log_probs", sample_weight=test.weights)
-    return Estimate(
+    return PosteriorEstimate(
         gamma=gamma,
         step=step,
         error=float(error(rows)),
