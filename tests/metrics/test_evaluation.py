@@ -14,6 +14,8 @@ import torch
 
 import focalcal as fc
 from focalcal import metrics as m
+from focalcal.errors import InputError
+from focalcal.metrics.table import MEASURES, MeasureValues
 from focalcal.predictions import arrays as predictions
 
 RNG = np.random.default_rng(0)
@@ -173,3 +175,80 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(fc.MissingExtraError, match=r"focalcal\[plots\]"):
         fc.evaluate(LOGITS, LABELS).plot()
+
+
+# ---------------------------------------------------------------------------------------------- the table of measures
+
+
+def test_the_typed_names_of_an_evaluation_are_those_of_the_table():
+    assert list(MeasureValues.__annotations__) == [name for name, each in MEASURES.items() if each.in_evaluate]
+    assert list(fc.evaluate(LOGITS, LABELS).values) == list(MeasureValues.__annotations__)
+
+
+def test_every_entry_says_what_a_reader_needs():
+    for name, measure in MEASURES.items():
+        assert measure.name == name
+        assert measure.label
+        assert measure.reads
+        # A share or a difference of shares is read in percent; NLL, Brier score and areas are not.
+        assert measure.unit == ("" if name.startswith(("nll", "brier", "entropy", "au", "mmce")) else "%"), name
+    places = [measure.place for measure in MEASURES.values() if measure.place is not None]
+    assert sorted(places) == list(range(1, len(places) + 1))
+
+
+def test_noise_raises_distances_and_nothing_else():
+    raised = {name for name, measure in MEASURES.items() if measure.raised_by_noise}
+    assert raised == {
+        "brier_calibration",
+        "ece",
+        "rms_ce",
+        "mce",
+        "ada_ece",
+        "classwise_ece",
+        "ece_sweep",
+        "ece_sweep_equal_width",
+        "smooth_ece",
+        "ks_error",
+        "mmce",
+    }
+
+
+@pytest.fixture
+def own_measure():
+    """A measure of one's own: the mean squared confidence, by a column that no other measure adds up."""
+    squared = m.RowMean("squared", ("confidence",), lambda rows: rows["confidence"].astype(float) ** 2)
+    yield m.register_measure("squared_confidence", lambda rows: rows.mean(squared), unit="", means=(squared,))
+    del MEASURES["squared_confidence"]
+
+
+def test_a_measure_of_ones_own_is_evaluated_bootstrapped_and_written(own_measure):
+    expected = float((torch.softmax(torch.tensor(LOGITS), 1).amax(1) ** 2).mean())
+    evaluation = fc.evaluate(LOGITS, LABELS)
+    assert evaluation["squared_confidence"] == evaluation.squared_confidence == pytest.approx(expected)
+    assert evaluation.definitions["squared_confidence"] == own_measure.label == "squared confidence"
+    assert evaluation.to_dict()["squared_confidence"] == evaluation.squared_confidence
+    assert m.Evaluation.from_json(evaluation.to_json()) == evaluation
+    assert "squared_confidence" in str(evaluation)
+    assert "squared_confidence" in repr(evaluation)
+    assert "squared_confidence" in dir(evaluation)
+    interval = fc.bootstrap("squared_confidence", LOGITS, LABELS, num_resamples=100)
+    assert interval.low < interval.value < interval.high
+    assert interval.value == pytest.approx(expected)
+    assert interval.method == "bca"
+    grouped = fc.evaluate(LOGITS, LABELS, by=LABELS)
+    assert grouped.overall["squared_confidence"] == pytest.approx(expected)
+    streamed = m.streaming.Everything(num_classes=LOGITS.shape[1])
+    streamed.update(LOGITS, LABELS)
+    assert float(streamed.compute()["squared_confidence"]) == pytest.approx(expected)
+
+
+def test_a_name_that_is_taken_or_no_name_is_refused(own_measure):
+    for name in ("ece", "squared_confidence", "bins", "n", "two words", ""):
+        with pytest.raises(InputError, match="name: must"):
+            m.register_measure(name, m.ece)
+    with pytest.raises(InputError, match="function: must be a function of rows"):
+        m.register_measure("mine", "ece")
+    with pytest.raises(InputError, match="name: must be one of accuracy, "):
+        fc.evaluate(LOGITS, LABELS)["eec"]
+    with pytest.raises(AttributeError, match="no 'eec'; it has accuracy, "):
+        fc.evaluate(LOGITS, LABELS).eec  # noqa: B018

@@ -97,10 +97,10 @@ def all_log_odds(logits: Tensor) -> Tensor:
 # Of a batch of rows: values (N, K) proportional to the other classes' probabilities, fresh memory, with anything at the
 # label; then per row: their sum, and -log p, p and 1 - p of the label. On the CPU the latter four are numpy arrays
 # (N,), because a call of numpy costs a third of a call of torch; elsewhere they are tensors (N, 1).
-_Rows: TypeAlias = tuple[Tensor, Any, Any, Any, Any]
+_RowTerms: TypeAlias = tuple[Tensor, Any, Any, Any, Any]
 
 
-def _exact_rows(logits: Tensor, labels: Tensor) -> _Rows:
+def _exact_rows(logits: Tensor, labels: Tensor) -> _RowTerms:
     """Any device, any dtype, any finite logits."""
     wide, index = wide_dtype(logits.device), labels.unsqueeze(1)
     true = logits.gather(1, index).to(wide)
@@ -120,7 +120,7 @@ def _block(logits: Tensor, index: Tensor, out: Tensor | None = None) -> tuple[Te
     return shares.scatter_(1, index, 0.0), p, shares.sum(1, keepdim=True)
 
 
-def _blocked_rows(logits: Tensor, labels: Tensor) -> _Rows:
+def _blocked_rows(logits: Tensor, labels: Tensor) -> _RowTerms:
     """Many float32 logits on the CPU, in one pass through memory.
 
     1 - p is the sum of the other classes' float32 probabilities: a row's loss is then right to
@@ -147,7 +147,7 @@ def _blocked_rows(logits: Tensor, labels: Tensor) -> _Rows:
     return shares, total, cross_entropy, p, against * p
 
 
-def _rows(logits: Tensor, labels: Tensor) -> _Rows:
+def _rows(logits: Tensor, labels: Tensor) -> _RowTerms:
     if logits.device.type != "cpu" or logits.dtype == torch.float64:
         return _exact_rows(logits, labels)
     if logits.numel() > _SMALL:

@@ -1,4 +1,10 @@
-"""Training losses: drop-ins for `nn.CrossEntropyLoss` that make classifiers truthful about how sure they are."""
+"""Training losses: drop-ins for `nn.CrossEntropyLoss` that make classifiers truthful about how sure they are.
+
+>>> import torch
+>>> from focalcal.losses import make_loss
+>>> make_loss("flsd-53")(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0]))
+tensor(1.1956)
+"""
 
 from focalcal.losses.adafocal import AdaFocalLoss
 from focalcal.losses.brier import BrierLoss, brier_loss

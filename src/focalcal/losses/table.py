@@ -84,6 +84,7 @@ LOSSES: dict[str, NamedLoss] = {
         NamedLoss("adafocal", AdaFocalLoss),
     )
 }
+"""The losses by name."""
 
 
 def register_loss(name: str, factory: LossFactory, *, number: str = "") -> NamedLoss:

@@ -315,7 +315,8 @@ def _rows_for(
 
 
 def _value(measured: Any, name: str) -> tuple[float, str]:
-    require(isinstance(measured, (float, int)), "metric", "must give one number", type(measured).__name__)
+    number = isinstance(measured, (float, int)) or getattr(measured, "ndim", None) == 0
+    require(number, "metric", "must give one number", type(measured).__name__)
     return float(measured), getattr(measured, "definition", name)
 
 

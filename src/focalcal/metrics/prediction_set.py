@@ -50,9 +50,14 @@ class Measured(float):
 
 @dataclass(frozen=True)
 class RowMean:
-    """A mean over rows: the sum of `numerator` over the sum of `denominator` (over the number of rows, if None).
+    """A mean over rows: the sum of `numerator` over the sum of `denominator`, or over the number of rows.
 
-    Both are functions of the columns that `needs` names.
+    Both are functions of the columns that `needs` names: of confidence, correct, nll, brier, entropy and rank.
+
+    >>> from focalcal import metrics
+    >>> squared = metrics.RowMean("squared_confidence", ("confidence",), lambda rows: rows["confidence"] ** 2)
+    >>> float(metrics.read([[0.5, 0.5], [1.0, 0.0]], [0, 0], kind="probs").mean(squared))
+    0.625
     """
 
     name: str

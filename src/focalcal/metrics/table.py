@@ -153,7 +153,13 @@ MEASURES: dict[str, Measure] = {
         Measure("error", error, "error", means=(ERROR,), **_MEAN),
         Measure("nll", nll, "NLL", "", means=(NLL,), place=6, **_MEAN),
         Measure("brier", brier, "Brier", "", means=(BRIER,), place=7, **_MEAN),
-        Measure("brier_calibration", _part(brier_decomposition, "calibration"), "Brier, calibration", **_BRIER_PARTS),
+        Measure(
+            "brier_calibration",
+            _part(brier_decomposition, "calibration"),
+            "Brier, calibration",
+            raised_by_noise=True,
+            **_BRIER_PARTS,
+        ),
         Measure("brier_refinement", _part(brier_decomposition, "refinement"), "Brier, refinement", **_BRIER_PARTS),
         Measure("mean_confidence", mean_confidence, "mean confidence", means=(CONFIDENCE,), place=2, **_FACT),
         Measure("gap", gap, "gap", means=(CONFIDENCE, ACCURACY), in_evaluate=False, place=3, **_FACT),
@@ -208,6 +214,7 @@ MEASURES: dict[str, Measure] = {
         Measure("auroc_correctness", auroc_correctness, "AUROC", "", place=14, lower_is_better=False, **_RANKING),
     )
 }
+"""The measures by name, in the order in which an `Evaluation` lists them."""
 
 
 def register_measure(
