@@ -74,6 +74,10 @@ def test_what_was_not_fitted_needs_a_number_of_classes(tmp_path):
     with pytest.raises(InputError, match=r"^num_classes: "):
         c.FocalCalibration(1.0).to_onnx(tmp_path / "focal.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_what_was_not_fitted_is_exported_for_a_number_of_classes(tmp_path):
     c.FocalCalibration(1.0).to_onnx(tmp_path / "focal.onnx", num_classes=3)
     logits = draw(7, 3, seed=9)[0].astype(np.float32)
     (log_probs,) = session(tmp_path / "focal.onnx").run(None, {"logits": logits})

@@ -61,7 +61,7 @@ def test_a_model_that_is_always_wrong_gives_finite_output(case, scale):
     sound(case, scale * logits, logits.argmin(1))
 
 
-@pytest.mark.parametrize("value", [0.0, -3.0, 1e4])
+@pytest.mark.parametrize("value", [0.0, 1e4])
 @every_calibrator
 def test_constant_logits_give_finite_output(case, value):
     labels = np.arange(50) % case.classes

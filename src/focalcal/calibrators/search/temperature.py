@@ -19,7 +19,8 @@ def search_temperature(data: FitData, criterion: Criterion, bounds: tuple[float,
     """The best temperature without a focal map: exact for a smooth criterion, else on the grid of mukhoti2020."""
     if criterion.name == "nll":
         solved = fit_nll_temperature(data, bounds)
-        return replace(solved, point=FamilyPoint(0.0, solved.point), before=None)
+        point = FamilyPoint(0.0, solved.point)
+        return Optimum(point, solved.value, solved.iterations, solved.converged, solved.at_boundary)
     if criterion.smooth:
         return search_newton(data, criterion, gamma_bounds=(0.0, 0.0), temperature_bounds=bounds)
     return search_grid(data, criterion, [0.0], GRIDS["mukhoti2020"])
