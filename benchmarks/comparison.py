@@ -1,21 +1,15 @@
-"""The tables of docs/comparison.md: who has what, and how long it takes, between the markers of the page.
-
-    python benchmarks/comparison.py            # writes them
-    python benchmarks/comparison.py --check    # says whether they are up to date
+"""The tables of docs/comparison.md: who has what, and how long it takes.
 
 Features come from benchmarks/features.py, speeds from the JSON files of benchmarks/results.
 """
 
 from __future__ import annotations
 
-import re
-import sys
 from typing import Any
 
-import page
+import speed
 from features import FEATURES, LIBRARIES, RELEASED
 
-PAGE = page.ROOT / "docs" / "comparison.md"
 # The versions in which features.py was checked.
 VERSIONS = {
     "focalcal": "this version",
@@ -46,45 +40,27 @@ def feature_table() -> list[str]:
 
 def speed_table(found: dict[str, dict[str, Any]]) -> list[str]:
     """Every ratio to a library."""
-    rows = [row for row in page.ratios(found) if row.against.startswith(PEERS)]
+    rows = [row for row in speed.ratios(found) if row.against.startswith(PEERS)]
     lines = ["| what | size | library | ours | theirs | ours / theirs |", "|---|---|---|---:|---:|---:|"]
     for row in sorted(rows, key=lambda row: [row.against.startswith(peer) for peer in PEERS].index(True)):
-        cells = [row.what, row.size, row.against, page.times(row.ours), page.times(row.theirs), page.number(row.value)]
+        cells = [
+            row.what,
+            row.size,
+            row.against,
+            speed.times(row.ours),
+            speed.times(row.theirs),
+            speed.number(row.value),
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
 def blocks(found: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """What goes between the markers, by the marker's name."""
+    """The tables of the page by the names of their marks."""
     used = {name: found[name] for name in ("metrics", "calibrators")}
     versions = ", ".join(f"{name} {version}" for name, version in VERSIONS.items() if name != "focalcal")
     return {
         "versions": [f"Versions looked at: {versions}."],
         "features": feature_table(),
-        "speed": [*speed_table(found), "", *page.dates(used)],
+        "speed": [*speed_table(found), "", *speed.dates(used)],
     }
-
-
-def filled(text: str, found: dict[str, dict[str, Any]]) -> str:
-    """The page with its tables made anew."""
-    for name, lines in blocks(found).items():
-        block = "\n".join([f"<!-- {name} -->", *lines, f"<!-- end of {name} -->"])
-        text, times = re.subn(
-            rf"<!-- {name} -->.*?<!-- end of {name} -->", lambda _, block=block: block, text, flags=re.S
-        )
-        if times != 1:
-            raise SystemExit(f"docs/comparison.md: the markers of {name} must be there once; found {times}.")
-    return text
-
-
-def main() -> None:
-    text = PAGE.read_text()
-    new = filled(text, page.read())
-    if "--check" in sys.argv[1:]:
-        sys.exit(0 if text == new else "docs/comparison.md is not what benchmarks/comparison.py makes.")
-    PAGE.write_text(new)
-    print(f"Written to {PAGE.relative_to(page.ROOT)}")
-
-
-if __name__ == "__main__":
-    main()

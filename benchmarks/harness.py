@@ -138,7 +138,7 @@ def may_write() -> bool:
 
 
 def save(name: str, result: dict[str, Any]) -> None:
-    """Write a result with its environment as JSON; benchmarks/page.py makes the page that people read."""
+    """Write a result with its environment as JSON; benchmarks/pages.py makes the tables that people read."""
     if not may_write():
         print("\nA quick run: nothing written.")
         return

@@ -4,11 +4,11 @@
     python benchmarks/post_hoc.py --quick    # 600 rows of one model, writes nothing
     python benchmarks/post_hoc.py DATA       # a folder with predictions/*.npz and logits/*.npz
 
-Writes docs/results/post_hoc.md and benchmarks/results/post_hoc.json. A file of `predictions` has `probs` (N, K) and
-`labels` (N,), and is cut in the middle; a file of `logits` has `val_logits`, `val_labels`, `test_logits` and
-`test_labels`: the calibrators are fitted to val. Files without rows of all classes (`top1_*`) or without labels
-(`ood_*`) are passed over. Everything is computed in float64 and nothing is drawn at random but the resamples of the
-intervals, whose seed is fixed: another run gives the same page.
+Writes benchmarks/results/post_hoc.json, from which `pages.py` makes the tables of docs/results/post_hoc.md. A file of
+`predictions` has `probs` (N, K) and `labels` (N,), and is cut in the middle; a file of `logits` has `val_logits`,
+`val_labels`, `test_logits` and `test_labels`: the calibrators are fitted to val. Files without rows of all classes
+(`top1_*`) or without labels (`ood_*`) are passed over. Everything is computed in float64 and nothing is drawn at random
+but the resamples of the intervals, whose seed is fixed: another run gives the same numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from focalcal.calibrators.table import CalibratorEntry, calibrator_entries
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
-PAGE = ROOT / "docs" / "results" / "post_hoc.md"
 
 IDENTITY = "identity"
 FITTED_BY = ("nll", "ada_ece")
@@ -153,7 +152,7 @@ def fit_criteria(results: dict[str, Any], criterion: str) -> list[float | None]:
     return [results[name]["fit"]["after"] if name in results else None for name in names]
 
 
-# ---------------------------------------------------------------------- the page
+# ---------------------------------------------------------------------- tables
 
 
 def cell(name: str, found: dict[str, Any], best: float) -> str:
@@ -188,7 +187,7 @@ def on_the_fit_rows(results: dict[str, Any]) -> list[str]:
         first = f"{small:.6f} at T = {temperature['temperature_']:.4g}"
         second = f"{large:.6f} at T = {focal['temperature_']:.4g}, gamma = {focal['gamma_']:.4g}"
         lines.append(f"| {criterion} | {before:.6f} | {first} | {second} |")
-    return lines if len(lines) > 2 else []
+    return lines
 
 
 def wins(results: dict[str, dict[str, Any]]) -> list[str]:
@@ -215,54 +214,12 @@ def value(results: dict[str, Any], method: str, name: str) -> float:
     return float(results[method][name]["value"])
 
 
-def as_markdown(models: list[Model], results: dict[str, dict[str, Any]]) -> str:
-    lines = [
-        "# Post-hoc calibration of real networks",
-        "",
-        f"Made by `benchmarks/post_hoc.py` with focalcal {fc.__version__}; `python benchmarks/post_hoc.py DATA` makes",
-        "it anew, with the folder of the predictions as `DATA`. The numbers are in `benchmarks/results/post_hoc.json`.",
-        "",
-        "Every method was fitted to one part of a network's held-out rows and measured on the other, which it never",
-        "saw. Files that come in two parts (val and test) were used as they are; the others were cut in the middle.",
-        "The word after a method is the criterion that it was fitted by. All settings are defaults, except that",
-        '`FocalTemperatureScaling` by nll has `search="continuous"`: a grid would not reach the minimum.',
-        "",
-        "How to read a table: smaller is better, the best value of a column is bold, and the identity, which leaves",
-        "the logits as they are, comes first. In brackets is a 95 % bootstrap interval of 1,000 resamples: BCa, and",
-        "basic for ECE and AdaECE. Noise raises an ECE; the interval has that taken off, so that of a small ECE may",
-        "lie below the value measured.",
-        "Intervals that overlap do not mean that two methods are equal: they were measured on the same rows, and",
-        "`fc.compare` tests such pairs. ECE and AdaECE have 15 bins and are never 0 on a sample; with a few thousand",
-        "rows, differences of a few tenths of a percent are noise. NLL is in nats and judges the whole distribution,",
-        "ECE the predicted class only. A method that found nothing better than the logits on its own criterion keeps",
-        "them, and says so.",
-        "",
-        "Below each table is the criterion on the rows of the fit, for two methods of which one contains the other:",
-        "`FocalTemperatureScaling` with gamma 0 is `TemperatureScaling`, so it is never worse there. The script",
-        "refuses to write a page on which it is. On the other rows it may be.",
-        "",
-    ]
-    lines += [
-        "`PlattScaling` and `BetaCalibration` are for two classes, which no file here has. `MatrixScaling` and",
-        "`DirichletCalibration` are left out where they have more parameters, K (K + 1), than there are rows to fit.",
-        "",
-    ]
-    lines += [
-        "## All models together",
-        "",
-        f"Mean rank over {len(models)} models among the methods that all of them have; 1 is best.",
-        "",
-        *wins(results),
-        "",
-    ]
-    for model in models:
-        size = (
-            f"{model.num_classes} classes, fitted to {len(model.fit_labels):,} rows, measured on {len(model.labels):,}"
-        )
-        lines += [f"## {model.name}", "", f"{size}.", "", *table(results[model.name]), ""]
-        below = on_the_fit_rows(results[model.name])
-        lines += [*below, ""] if below else []
-    return "\n".join(lines).rstrip() + "\n"
+def blocks(results: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """The tables of the page by the names of their marks: all models together, and two for each model."""
+    found = {"all models": wins(results)}
+    for name, measured in results.items():
+        found |= {name: table(measured), f"{name}, fit rows": on_the_fit_rows(measured)}
+    return found
 
 
 def main() -> None:
@@ -279,13 +236,10 @@ def main() -> None:
     if QUICK:
         print("\nA quick run: nothing written.")
         return
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(as_markdown(models, results))
     RESULTS.mkdir(exist_ok=True)
     content = {"environment": environment(), "measured": results}
     (RESULTS / "post_hoc.json").write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
-    shown = [path.relative_to(ROOT) for path in (PAGE, RESULTS / "post_hoc.json")]
-    print(f"\nWritten to {shown[0]} and {shown[1]} after {time.perf_counter() - start:.0f} s")
+    print(f"\nWritten to benchmarks/results/post_hoc.json after {time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

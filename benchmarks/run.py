@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-import page
+import speed
 from harness import PEERS, QUICK, peer_versions
 from post_hoc import DATA
 
@@ -21,21 +21,20 @@ def main() -> None:
     for peer in PEERS:
         print(f"{peer} {installed.get(peer, 'is not installed and is left out')}")
     failed = []
-    for name in (*page.SCRIPTS, "post_hoc"):
+    for name in (*speed.SCRIPTS, "post_hoc"):
         if name == "post_hoc" and not DATA.exists():
             print("\npost_hoc: the predictions of real networks are not beside the project; left out")
             continue
         print(f"\n=== {name}", flush=True)
         start = time.perf_counter()
-        script = page.ROOT / "benchmarks" / f"{name}.py"
+        script = speed.ROOT / "benchmarks" / f"{name}.py"
         if subprocess.run([sys.executable, str(script), *(["--quick"] * QUICK)]).returncode:
             failed.append(name)
         print(f"=== {name} took {time.perf_counter() - start:.0f} s", flush=True)
     if failed:
-        sys.exit(f"Failed: {', '.join(failed)}. No page was made.")
+        sys.exit(f"Failed: {', '.join(failed)}. The pages were left as they are.")
     if not QUICK:
-        for maker in ("page", "comparison"):
-            subprocess.run([sys.executable, str(page.ROOT / "benchmarks" / f"{maker}.py")], check=True)
+        subprocess.run([sys.executable, str(speed.ROOT / "benchmarks" / "pages.py")], check=True)
 
 
 if __name__ == "__main__":

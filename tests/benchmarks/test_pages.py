@@ -7,25 +7,27 @@ import re
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
-import comparison
 import features
-import page
+import pages
 import pytest
+import speed
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_page_on_speed_is_made_from_the_files():
-    assert page.PAGE.read_text() == page.page(page.read())
+@pytest.mark.parametrize("name", ["results/speed.md", "results/post_hoc.md", "comparison.md"])
+def test_the_tables_of_a_page_are_made_from_the_files(name):
+    text = (pages.DOCS / name).read_text()
+    assert text == pages.filled(text, pages.all_blocks()[name]), "run: python benchmarks/pages.py"
 
 
-def test_the_comparison_is_made_from_the_files_and_the_table_of_features():
-    text = comparison.PAGE.read_text()
-    assert text == comparison.filled(text, page.read())
+def test_a_page_without_a_mark_is_refused():
+    with pytest.raises(SystemExit, match="marks of slower must be there once; found 0"):
+        pages.filled("No marks.", {"slower": []})
 
 
 def test_the_readme_and_the_tutorial_quote_the_files():
-    rows = {(each.what, each.size, each.against): each for each in page.ratios(page.read())}
+    rows = {(each.what, each.size, each.against): each for each in speed.ratios(speed.read())}
     readme, tutorial = (
         " ".join((ROOT / name).read_text().split()) for name in ("README.md", "docs/tutorials/hundred_gigabytes.md")
     )
@@ -64,19 +66,19 @@ def test_the_readme_and_the_tutorial_quote_the_files():
 
 
 def test_the_page_follows_the_files():
-    found = page.read()
+    found = speed.read()
     found["losses"]["seconds per step"]["128 x 10"]["focal"] = (
         10 * found["losses"]["seconds per step"]["128 x 10"]["cross-entropy"]
     )
-    text = page.page(found)
-    assert "- focal at 128 x 10 takes 10.0 times as long as cross-entropy." in text
-    assert "- focal at 128 x 10 takes 10.0 of cross-entropy; at most 2.00 was asked." in text
+    blocks = speed.blocks(found)
+    assert "| focal | 128 x 10 | cross-entropy | 10.0 |" in blocks["slower"]
+    assert "| focal | 128 x 10 | cross-entropy | 10.0 | 2.00 |" in blocks["missed"]
 
 
 def test_ratios_are_ours_over_theirs_and_judged_by_what_was_asked():
-    ratio = page.Ratio("losses", "a", "b", "1 x 2", ours=3.0, theirs=2.0, asked=1.4)
+    ratio = speed.Ratio("losses", "a", "b", "1 x 2", ours=3.0, theirs=2.0, asked=1.4)
     assert (ratio.value, ratio.missed, ratio.slower) == (1.5, True, True)
-    limit = page.Ratio("cli", "a", "b", "1 x 2", ours=3.0, theirs=2.0, asked=1.5, peer=False)
+    limit = speed.Ratio("cli", "a", "b", "1 x 2", ours=3.0, theirs=2.0, asked=1.5, peer=False)
     assert (limit.missed, limit.slower) == (False, False)
 
 
@@ -84,7 +86,7 @@ def test_ratios_are_ours_over_theirs_and_judged_by_what_was_asked():
     ("value", "shown"), [(0.0104, "0.010"), (0.4361, "0.44"), (2.675, "2.67"), (46.46, "46.5"), (305.1, "305")]
 )
 def test_numbers_have_two_or_three_digits(value, shown):
-    assert page.number(value) == shown
+    assert speed.number(value) == shown
 
 
 def test_every_file_has_a_date_and_says_where_it_is_from():

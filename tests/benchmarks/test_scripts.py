@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import page
 import pytest
+import speed
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -24,7 +24,7 @@ def run_quick(name: str, results: Path) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "make"), [("losses", page.of_losses), ("training", page.of_lab)])
+@pytest.mark.parametrize(("name", "make"), [("losses", speed.of_losses), ("training", speed.of_lab)])
 def test_a_quick_run_writes_what_the_page_reads(name, make, tmp_path):
     found = run_quick(name, tmp_path)
     ratios = list(make(found))

@@ -1,13 +1,8 @@
-"""docs/results/speed.md, from the JSON files of benchmarks/results and nothing else.
-
-python benchmarks/page.py            # writes the page
-python benchmarks/page.py --check    # says whether it is up to date
-"""
+"""The tables of docs/results/speed.md, made from the JSON files of benchmarks/results."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +10,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "results" / "speed.md"
 SCRIPTS = ("losses", "metrics", "calibrators", "streams", "cli", "training")
 # A ratio this close to 1 is a tie: turns of the same code differ by as much.
 TIE = 0.05
@@ -163,7 +157,7 @@ def of_lab(found: dict[str, Any]) -> Iterator[Ratio]:
     )
 
 
-# ---------------------------------------------------------------------- words
+# ---------------------------------------------------------------------- tables
 
 
 def thousands(size: str) -> str:
@@ -217,16 +211,16 @@ def table(rows: list[Ratio]) -> list[str]:
 
 
 def slower(rows: list[Ratio]) -> list[str]:
-    """Where somebody else is faster, and where we asked more of ourselves than we reached."""
-    lines = ["Slower than a peer:", ""]
-    lines += [
-        f"- {row.what} at {row.size} takes {number(row.value)} times as long as {row.against}."
-        for row in rows
-        if row.slower
-    ]
-    lines += ["", "Not as fast as was asked:", ""]
+    """Where somebody else is faster."""
+    lines = ["| what | size | against | ours / theirs |", "|---|---|---|---:|"]
+    return lines + [f"| {row.what} | {row.size} | {row.against} | {number(row.value)} |" for row in rows if row.slower]
+
+
+def missed(rows: list[Ratio]) -> list[str]:
+    """Where we asked more of ourselves than we reached."""
+    lines = ["| what | size | against | ours / theirs | asked, at most |", "|---|---|---|---:|---:|"]
     return lines + [
-        f"- {row.what} at {row.size} takes {number(row.value)} of {row.against}; at most {number(row.asked)} was asked."
+        f"| {row.what} | {row.size} | {row.against} | {number(row.value)} | {number(row.asked)} |"
         for row in rows
         if row.missed and row.asked is not None
     ]
@@ -263,10 +257,11 @@ def temperatures(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def full_grid(found: dict[str, Any]) -> str:
+def full_grid(found: dict[str, Any]) -> list[str]:
     """The one goal in seconds."""
     seconds, most = list(found["grids"]["searches"].values())[-1]["seconds"], found["goals"]["full grid, seconds"]
-    return f"The full grid of komisarenko2024 takes {seconds:.2f} s; at most {most} s was asked."
+    lines = ["| what | seconds | asked, at most |", "|---|---:|---:|"]
+    return [*lines, f"| the full grid of komisarenko2024 | {seconds:.2f} | {most} |"]
 
 
 def throughput(found: dict[str, Any]) -> list[str]:
@@ -276,12 +271,13 @@ def throughput(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def linearity(found: dict[str, Any]) -> str:
-    words = []
+def linearity(found: dict[str, Any]) -> list[str]:
+    """How much the time per row varies with the number of rows."""
+    lines = ["| command | time per row varies by | asked, at most |", "|---|---:|---:|"]
     for what in ("evaluate", "calibrate"):
         each = [row[what]["seconds"] / int(rows) for rows, row in found["sizes"].items()]
-        words.append(f"{what}'s time a row varies by {max(each) / min(each) - 1:.0%}")
-    return f"Over these sizes {' and '.join(words)}; at most {found['goals']['linear']:.0%} was asked."
+        lines.append(f"| {what} | {max(each) / min(each) - 1:.0%} | {found['goals']['linear']:.0%} |")
+    return lines
 
 
 def dates(found: dict[str, dict[str, Any]]) -> list[str]:
@@ -298,74 +294,17 @@ def dates(found: dict[str, dict[str, Any]]) -> list[str]:
     return lines
 
 
-TITLES = {
-    "losses": ("Losses", "Forward and backward pass in float32."),
-    "metrics": (
-        "Measures",
-        "From float32 logits. `torch.logsumexp` and `max` over the same array are what it takes to read them at all.\n"
-        "torchmetrics starts from logits, netcal and uncertainty-calibration from ready probabilities, relplot from\n"
-        "pairs of confidence and correctness. uncertainty-calibration ran once; the debiased error over all classes,\n"
-        "theirs and ours, once on a tenth of the rows, its time taken times ten. Values agreed before any timing.",
-    ),
-    "calibrators": (
-        "Calibrators",
-        "Temperature scaling by NLL; grids against the formula of komisarenko2024 in float64, a point at a time.\n"
-        "scikit-learn is what `CalibratedClassifierCV` fits inside, without the cross-validation around it. L-BFGS as\n"
-        "published takes 50 steps at rate 0.01 from T = 1.5. Of rows with fewer than 16 classes torch's softmax takes\n"
-        "far longer for a value, so that at 10 classes logsumexp is the fairer limit.",
-    ),
-    "streams": ("Streams", "Commands on float16 logits in Parquet shards, a process each."),
-    "cli": (
-        "Command line",
-        "Processes on an `.npz` of 10,000 x 100 float32 logits; all must import torch, but the help need not.",
-    ),
-    "training": ("Training", "A step of ResNet-8 at batch 128. Two steps of the same code differ by a few percent."),
-}
-
-
-def page(found: dict[str, dict[str, Any]]) -> str:
-    """The whole page."""
+def blocks(found: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """The tables of the page by the names of their marks."""
     rows = ratios(found)
-    lines = [
-        "# Speed",
-        "",
-        "Made by `benchmarks/page.py` from the files in `benchmarks/results`, which `make bench` writes. Contestants",
-        "take turns in one run and the best turn of each counts, so that ratios are steady on a noisy machine while",
-        "seconds are not. A ratio below 1 means that focalcal takes less time. What was asked are the scripts' goals.",
-        "",
-        "## Where focalcal is slower",
-        "",
-        *slower(rows),
-    ]
-    for script, (title, words) in TITLES.items():
-        lines += ["", f"## {title}", "", words, "", *table([row for row in rows if row.script == script])]
-        if script == "calibrators":
-            lines += ["", full_grid(found["calibrators"])]
-            lines += ["", "How far the temperatures are off, relative to the root of the NLL's slope in float64:", ""]
-            lines += temperatures(found["calibrators"])
-        if script == "streams":
-            lines += ["", linearity(found["streams"]), "", "A core from memory, millions of values a second:", ""]
-            lines += throughput(found["streams"])
-    lines += [
-        "",
-        "## Memory",
-        "",
-        "Peaks of resident memory. Of LinearFocalLoss, beyond inputs and gradients; of a stream, beyond the imports.",
-        "",
-        *memory(found),
-    ]
-    lines += ["", "## Dates and versions", "", *dates(found), ""]
-    lines += ["A date by its commit is the day on which the file was last changed: the run did not record its own."]
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    text = page(read())
-    if "--check" in sys.argv[1:]:
-        sys.exit(0 if PAGE.read_text() == text else "docs/results/speed.md is not what benchmarks/page.py makes.")
-    PAGE.write_text(text)
-    print(f"Written to {PAGE.relative_to(ROOT)}")
-
-
-if __name__ == "__main__":
-    main()
+    return {
+        "slower": slower(rows),
+        "missed": missed(rows),
+        **{script: table([row for row in rows if row.script == script]) for script in SCRIPTS},
+        "full grid": full_grid(found["calibrators"]),
+        "temperatures": temperatures(found["calibrators"]),
+        "linearity": linearity(found["streams"]),
+        "throughput": throughput(found["streams"]),
+        "memory": memory(found),
+        "dates": dates(found),
+    }
