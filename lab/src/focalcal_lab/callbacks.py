@@ -1,4 +1,4 @@
-"""What makes a run the same run however often it is interrupted: the seed of every step, and checkpoints."""
+"""Lightning callbacks of a run: the seed of every step, collected predictions, and checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipes that ship with focalcal, and your own: YAML files, expanded and checked.
+"""The recipes that ship with the lab, and your own: YAML files, expanded and checked.
 
 A file has a `recipe`, and may have `for` and `variants`:
 
@@ -44,7 +44,7 @@ _MOST = 1000  # recipes of one file: more is a slip in `for`
 
 @cache
 def catalog() -> dict[str, Recipe]:
-    """Every recipe that ships with focalcal, by its name.
+    """Every recipe that ships with the lab, by its name.
 
     >>> catalog()["mukhoti2020/cifar10-resnet50"].training.epochs
     350

@@ -1,4 +1,4 @@
-"""Every published number as the run that reproduces it: which recipe, method, phase and measure."""
+"""The published numbers of the papers' tables, each with the recipe, method, phase and measure that reproduce it."""
 
 from __future__ import annotations
 

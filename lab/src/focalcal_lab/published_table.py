@@ -1,4 +1,4 @@
-"""The papers' tables again: every published number beside what was measured here."""
+"""The papers' tables with every published number beside the one measured by your runs."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _row(number: PublishedNumber, recipe: str, runs: dict[tuple[str, str], list[
 
 
 def _values(number: PublishedNumber, runs: Sequence[FinishedRun]) -> list[MeasuredNumber]:
-    """The measured numbers of the cell, one a seed."""
+    """The measured numbers of the cell, one per seed."""
     by_seed = {
         run.result.seed: row
         for run in runs

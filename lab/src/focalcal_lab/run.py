@@ -1,4 +1,4 @@
-"""Runs: a recipe, a method and a seed become a trained network, its predictions, calibrators and numbers."""
+"""Runs: train a network by a recipe, a method and a seed, then predict, calibrate and measure."""
 
 from __future__ import annotations
 

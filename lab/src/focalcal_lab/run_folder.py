@@ -1,4 +1,4 @@
-"""A run's folder: what belongs to the run, one writer at a time, and checkpoints that are whole or not there.
+"""A run's folder: its files, a lock for one writer at a time, and checkpoints that are complete or absent.
 
 recipe.yaml        the resolved recipe, which `focalcal lab run` takes, too
 run.json           method, seed, data folder, trainer options, and the recipe's fingerprint
@@ -77,7 +77,7 @@ class RunFolder:
         return read_result(self.file("results.json"))
 
     def begin(self, recipe: Recipe, settings: RunSettings) -> None:
-        """Write what the run is; the same run, begun before, goes on; other runs and other things are refused."""
+        """Initialise the folder. Resumes if it holds the same run; raises if it holds anything else."""
         if self.begun:
             _, before = self.read()
             if before != settings:

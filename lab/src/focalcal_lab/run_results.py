@@ -1,4 +1,4 @@
-"""What a finished run found: one number a row, named as in `published_results.csv`."""
+"""The results of a finished run: one number per row, named as in `published_results.csv`."""
 
 from __future__ import annotations
 

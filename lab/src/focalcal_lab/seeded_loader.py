@@ -1,4 +1,4 @@
-"""Batches whose order is a function of the seed and the epoch, for any number of processes, from any batch on."""
+"""Data loaders whose order depends only on the seed and the epoch, for any number of processes, from any batch on."""
 
 from __future__ import annotations
 

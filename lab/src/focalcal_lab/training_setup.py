@@ -1,4 +1,4 @@
-"""What a run is made of before its first step: data, network, loss, optimiser and schedule, by the recipe."""
+"""Set up a run before its first step: data, network, loss, optimiser and schedule, as the recipe says."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_vectors_lie_beside_the_data(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("20news.jsonl", b'{"text": "a", "label": 0}\n{"text"', "line 2: it is not a JSON object a line"),
+        ("20news.jsonl", b'{"text": "a", "label": 0}\n{"text"', "line 2: each line must be a JSON object"),
         ("20news.jsonl", b'{"text": "a", "label": 0}\n{"label": 1}', "row 2: a column `text`"),
         ("20news.jsonl", b'{"text": "a", "label": -1}', "row 1: a column `label`"),
         ("20news.jsonl", b'{"text": "a", "label": 1.5}', "row 1: a column `label`"),
@@ -198,7 +198,7 @@ def test_vectors_lie_beside_the_data(tmp_path):
         (
             "20news.jsonl.gz",
             gzip.compress(b'{"text": "a", "label": 0}' * 99, mtime=0)[:-12],
-            "it is not a JSON object a line",
+            "each line must be a JSON object",
         ),
         ("20news.parquet", b"PAR1 no", "not a readable Parquet file"),
     ],

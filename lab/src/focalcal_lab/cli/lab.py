@@ -1,4 +1,4 @@
-"""`focalcal lab run` and `focalcal lab resume`: recipes become trained networks, predictions and numbers."""
+"""`focalcal lab run` and `focalcal lab resume`: train, calibrate and measure by a recipe."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _share(jobs: int) -> int | None:
 def _carry_out(
     folders: list[Path], page: Path | None, *, data: DataSplits | None = None, jobs: int = 1, as_json: bool, quiet: bool
 ) -> None:
-    """Take every run to its end, then say what was found; `data` are those of the first run."""
+    """Finish every run and print the results; `data` are those of the first run."""
     from focalcal_lab.run import is_first, resume
     from focalcal_lab.run_results import FinishedRun, RunsResult
 

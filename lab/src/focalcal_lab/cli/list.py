@@ -189,7 +189,7 @@ def _header(name: str) -> list[str]:
 
 
 def _print_list(out: Console, recipes: Sequence[ListedRecipe]) -> None:
-    """One line a recipe, a rule between papers; a variant is named on the line of its recipe."""
+    """One line per recipe, a rule between papers; a variant is named on the line of its recipe."""
     names = {recipe.name for recipe in recipes}
     table = make_table("recipe", "data", "network", "epochs", "methods", "published")
     table.columns[0].no_wrap = True
@@ -232,7 +232,7 @@ def _print_in_full(out: Console, recipe: ListedRecipe) -> None:
     out.print()
     if recipe.minutes is not None:
         where = "two cores" if recipe.name.startswith("cpu/") else "one GPU of the paper's time"
-        out.print(f"About {recipe.minutes:g} minutes a run on {where}.")
+        out.print(f"About {recipe.minutes:g} minutes per run on {where}.")
     for note in recipe.notes:
         out.print(f"- {note}")
     out.print()
@@ -243,7 +243,7 @@ def _print_in_full(out: Console, recipe: ListedRecipe) -> None:
 
 
 def _print_numbers(out: Console, recipe: ListedRecipe) -> None:
-    """Every published table's part: one line a method, one column a measure, the optimal temperature in brackets."""
+    """Every published table's part: one line per method, one column per measure, temperatures in brackets."""
     for number in dict.fromkeys(each.table for each in recipe.numbers):
         cells: dict[str, dict[str, str]] = {method: {} for method in recipe.methods}
         for each in recipe.numbers:

@@ -1,4 +1,4 @@
-"""What a data set is to the lab: three named splits, and what a model must know of them."""
+"""The data sets of the lab: training, validation and test splits, and the facts that a network needs of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 Batch: TypeAlias = "tuple[Any, Tensor]"
-"""Inputs (a tensor, or anything that a network of the lab takes) and class numbers, one a row of the logits."""
+"""Inputs (a tensor, or anything that a network of the lab takes) and class numbers, one for each row of the logits."""
 
 
 class Batched(Protocol):

@@ -1,4 +1,4 @@
-"""Image files: found in folders, decoded with Pillow, all at once or when they are asked for."""
+"""Image files: find them in folders and decode them with Pillow, all at once or on demand."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def pictures_in(folder: Path, classes: Sequence[str], view: ImageView) -> ImageD
     numbers = {name: number for number, name in enumerate(classes)}
     for name in class_folders(folder):
         if name not in numbers:
-            raise InputError(f"{folder / name}: is no class of the training images. Classes: {shown(classes)}.")
+            raise InputError(f"{folder / name}: is not a class of the training images. Classes: {shown(classes)}.")
         found = images_in(folder / name)
         if not found:
             raise InputError(f"{folder / name}: has no images; looked for {', '.join(sorted(ENDINGS))}.")

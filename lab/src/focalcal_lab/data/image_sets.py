@@ -1,4 +1,4 @@
-"""Where a data set's images come from, whichever of the usual formats they are in, and how they become `DataSplits`."""
+"""Find a public image data set in one of its usual formats, and split it."""
 
 from __future__ import annotations
 

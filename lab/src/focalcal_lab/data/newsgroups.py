@@ -191,7 +191,7 @@ def read_documents(folder: Path | None, *, hub: str = HUB) -> Documents:
 
     Understood are: `.jsonl`, `.jsonl.gz` and `.parquet` files with the columns `text` and `label` (a class number or a
     name) and, if there, `split` and `group`, or a pair of files named train and test; the text folders
-    `20news-bydate-train/<group>/<message>` and `20news-bydate-test` (or `train` and `test`); and one folder a group.
+    `20news-bydate-train/<group>/<message>` and `20news-bydate-test` (or `train` and `test`); and one folder per group.
     """
     if folder is None:
         return _collect(_from_hub(hub), f"{hub} from the Hugging Face hub")
@@ -211,7 +211,7 @@ def read_documents(folder: Path | None, *, hub: str = HUB) -> Documents:
     if groups is not None:
         return _collect(_read_groups(groups, None), f"text folders of {groups.name}")
     raise InputError(
-        f"data: must hold 20 Newsgroups as {', '.join(_TABLES)} files or as one folder a group; got {folder}, which "
+        f"data: must hold 20 Newsgroups as {', '.join(_TABLES)} files or as one folder per group; got {folder}, which "
         "has neither."
     )
 
@@ -299,7 +299,7 @@ def _json_rows(path: Path) -> Iterator[Any]:
                 if line.strip():
                     yield json.loads(line)
     except (json.JSONDecodeError, UnicodeDecodeError, EOFError, OSError) as error:
-        raise FileFormatError(f"{path}, line {number}: it is not a JSON object a line: {error}.") from error
+        raise FileFormatError(f"{path}, line {number}: each line must be a JSON object: {error}.") from error
 
 
 def _parquet_rows(path: Path) -> Iterator[Any]:

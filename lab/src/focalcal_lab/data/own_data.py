@@ -71,7 +71,7 @@ def own(
         return _imported(dataset, folder, shares, seed, num_classes)
     require(num_classes is None, "num_classes", "is only for dataset=; the files say it", num_classes)
     if folder is None or not folder.exists():
-        raise InputError(f"folder: your own data need a folder or an .npz file; got {folder}. Give --data DIR.")
+        raise InputError(f"folder: your own data must be a folder or an .npz file; got {folder}. Give --data DIR.")
     npz = _npz_in(folder)
     if npz is not None:
         parts, names, how = _from_npz(npz, shares, seed)
@@ -107,7 +107,7 @@ def _facts(inputs: Tensor) -> dict[str, Any]:
 
 
 def split_three(labels: Tensor, shares: Mapping[str, float], *, seed: int) -> dict[str, Tensor]:
-    """Rows for train and for each of `shares`, every class in proportion, at least one row a share.
+    """Rows for train and for each of `shares`, every class in proportion, at least one row for each share.
 
     >>> {name: len(rows) for name, rows in split_three(torch.arange(40) % 2, {"val": 0.1, "test": 0.2}, seed=0).items()}
     {'train': 28, 'val': 4, 'test': 8}

@@ -61,7 +61,7 @@ def parse_tree(line: str, place: str = "tree") -> Tree:
 
 
 def read_trees(lines: Iterable[str], name: str) -> list[Tree]:
-    """The trees of a file with one tree a line; empty lines are passed over."""
+    """The trees of a file with one tree per line; empty lines are skipped."""
     return [parse_tree(line, f"{name}, line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
 
 

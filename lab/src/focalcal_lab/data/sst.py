@@ -26,7 +26,7 @@ _SPLITS = {"train": ("train",), "val": ("dev", "val", "valid", "validation"), "t
 
 
 class TreeRows(Dataset[Any]):
-    """Trees as batches: labels are one a node, out of three, with `all_nodes`; else one a root, 0 or 1."""
+    """Trees as batches: with `all_nodes` one label out of three for every node, else 0 or 1 for the root."""
 
     def __init__(self, trees: Sequence[Tree], numbers: dict[str, int], *, all_nodes: bool) -> None:
         words = [[PADDING if not word else numbers.get(word, UNKNOWN) for word in tree.words] for tree in trees]

@@ -199,7 +199,7 @@ def gaussian_mixture(
     require(features >= 1, "features", "must be at least 1", features)
     require(0 <= separation < math.inf, "separation", "must be a number that is not negative", separation)
     chosen = _priors([1 / num_classes] * num_classes if priors is None else priors)
-    require(len(chosen) == num_classes, "priors", f"must be {num_classes}, one a class", len(chosen))
+    require(len(chosen) == num_classes, "priors", f"must be {num_classes}, one per class", len(chosen))
     directions = torch.from_numpy(np.random.default_rng((1, distribution_seed)).normal(size=(num_classes, features)))
     mixture = ClassMixture(
         weights=chosen,

@@ -63,7 +63,7 @@ def linear(
     r"""A linear model.
 
     With `one_logit` it is the logistic regression $f_w(x) = \sigma(w^T x)$ of [mukhoti2020, App. B], as logits
-    $(0, w^T x)$, and has no bias unless asked for; else it has one score a class, and a bias.
+    $(0, w^T x)$, and has no bias unless asked for; else it has one score per class, and a bias.
 
     >>> linear(2, {"features": 2}, one_logit=True).head
     Linear(in_features=2, out_features=1, bias=False)

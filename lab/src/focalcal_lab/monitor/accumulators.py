@@ -1,4 +1,4 @@
-"""What a monitor adds up over an epoch: predictions of a split, norms of the last layer, and learned epochs.
+"""Accumulate an epoch for the monitor: predictions of a split, norms of the last layer, and learned epochs.
 
 Nothing here knows Lightning. Every part takes in batches, can be saved and loaded between any two of them, and puts
 together what all processes of a distributed run have seen.
@@ -39,7 +39,7 @@ _LOGIT_BINS = 50
 
 
 def gradient_edges() -> Array:
-    """The edges between the bins of a record's gradient norms: 1e-8 to 1e4, ten a decade.
+    """The edges between the bins of a record's gradient norms: 1e-8 to 1e4, ten per decade.
 
     A record has one count more than there are gaps at each end: norms below the first edge (0 among them) come first,
     norms from the last edge on come last.
@@ -187,7 +187,7 @@ def flat_rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class NormHistogram:
-    """NormHistogram, one a row: how many, their sum, and a histogram in fixed bins.
+    """Norms, one per row: how many there are, their sum, and a histogram in fixed bins.
 
     Negative values stand for rows that do not count.
 

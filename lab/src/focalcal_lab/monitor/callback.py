@@ -352,7 +352,7 @@ class _HeadWatch:
 
 
 def _row_norms(rows: Tensor) -> Tensor:
-    """The L2 norms of the last dimension, one a row; half precision would overflow at 256."""
+    """The L2 norms of the last dimension, one per row; half precision would overflow at 256."""
     wide = rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
     norms: Tensor = torch.linalg.vector_norm(wide.reshape(-1, wide.shape[-1]), dim=1)
     return norms

@@ -1,4 +1,4 @@
-"""The file of a monitor: one record an epoch, as JSON or Parquet."""
+"""The file of a monitor: one record per epoch, as JSON or Parquet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _as_parquet(records: Sequence[Record]) -> bytes:
 
 
 def read_monitor(path: str | Path) -> list[Record]:
-    """The records of a monitored run, one an epoch, from JSON or Parquet: the same either way.
+    """The records of a monitored run, one per epoch, from JSON or Parquet.
 
     >>> import tempfile
     >>> place = Path(tempfile.mkdtemp()) / "monitor.json"

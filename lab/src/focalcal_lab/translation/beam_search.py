@@ -31,7 +31,7 @@ class BeamTemperature:
         self.temperature = temperature
 
     def __call__(self, tokens: Tensor, scores: Tensor) -> Tensor:
-        """The scores of the next token, one row a hypothesis."""
+        """The scores of the next token, one row per hypothesis."""
         return torch.log_softmax(scores / self.temperature, -1)
 
 

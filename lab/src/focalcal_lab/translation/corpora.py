@@ -64,7 +64,7 @@ def wmt14_en_de(folder: Path | None, *, seed: int, **options: Any) -> DataSplits
 def parallel_text(
     folder: Path, *, seed: int, source: str = "en", target: str = "de", name: str = "parallel-text", **options: Any
 ) -> DataSplits:
-    """Parallel text files, one sentence a line: train.en and train.de, val.en and val.de, test.en and test.de.
+    """Parallel text files, one sentence per line: train.en and train.de, val.en and val.de, test.en and test.de.
 
     They may be gzipped (train.en.gz). Options: `vocabulary_size` (32,000), `vocabulary_file` (a vocabulary to read, or
     where the learnt one is kept), `max_tokens` (longer training pairs are left out), `tokens` (see `Pairs`).

@@ -1,4 +1,4 @@
-"""What a trained translator is measured by: token-level ECE and NLL, and BLEU, at every temperature."""
+"""Measure a trained translation model: token-level ECE and NLL, and BLEU, at every temperature."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Pairs(Dataset[Any]):
         tokens: int | None = None,
         seed: int = 0,
     ) -> None:
-        require(len(sources) == len(targets), "targets", f"must be {len(sources)}, one a source", len(targets))
+        require(len(sources) == len(targets), "targets", f"must be {len(sources)}, one for each source", len(targets))
         require(len(sources) > 0, "sources", "must have at least one sentence", 0)
         require(tokens is None or tokens >= 1, "tokens", "must be at least 1", tokens)
         self.sources, self.targets, self.texts = Ragged.of(sources), Ragged.of(targets), list(texts)
