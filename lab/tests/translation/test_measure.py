@@ -165,6 +165,7 @@ def test_translations_are_in_the_order_of_the_split(trained):
     assert together.bleu > corpus_bleu(together.hypotheses[::-1], [target for _, target in data.test.texts])[0]
 
 
+@pytest.mark.slow
 def test_the_conclusion_has_rows_a_curve_and_files(trained, tmp_path):
     network, data = trained
     network.train()
