@@ -29,14 +29,14 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
 
 
 @dataclass(frozen=True)
-class Split:
+class DigitsSplit:
     """Images (N, 1, 8, 8) and labels (N,)."""
 
     images: Tensor
     labels: Tensor
 
 
-def load(seed: int = 0) -> tuple[Split, Split, Split]:
+def load(seed: int = 0) -> tuple[DigitsSplit, DigitsSplit, DigitsSplit]:
     """Train, validation and test splits of the noisy digits: 500, 400 and 897 images.
 
     >>> [len(split.labels) for split in load()]
@@ -51,7 +51,7 @@ def load(seed: int = 0) -> tuple[Split, Split, Split]:
     images = torch.tensor(pixels[order], dtype=torch.float32).unsqueeze(1)
     labels = torch.tensor(digits.target[order])
     cuts = (0, NUM_TRAIN, NUM_TRAIN + NUM_VAL, len(labels))
-    train, val, test = (Split(images[a:b], labels[a:b]) for a, b in itertools.pairwise(cuts))
+    train, val, test = (DigitsSplit(images[a:b], labels[a:b]) for a, b in itertools.pairwise(cuts))
     return train, val, test
 
 
@@ -82,7 +82,7 @@ def network_layers(
 
 
 def train(
-    loss: nn.Module, train_split: Split, val_split: Split, *, seed: int = 0, epochs: int = EPOCHS
+    loss: nn.Module, train_split: DigitsSplit, val_split: DigitsSplit, *, seed: int = 0, epochs: int = EPOCHS
 ) -> Iterator[nn.Module]:
     """Train a fresh network with a loss, yielding it after every epoch.
 
@@ -104,7 +104,7 @@ def train(
 
 
 @torch.no_grad()
-def predict(network: nn.Module, split: Split) -> Tensor:
+def predict(network: nn.Module, split: DigitsSplit) -> Tensor:
     """The logits (N, 10) of a split."""
     logits: Tensor = network(split.images)
     return logits

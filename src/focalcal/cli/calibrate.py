@@ -191,7 +191,7 @@ def calibrate(
 
 
 @dataclass(frozen=True)
-class _Calibrated:
+class _CalibrationRun:
     """What a fit and its measuring have led to, and how the rows were chosen in words."""
 
     how: MeasureSettings
@@ -215,7 +215,7 @@ def _in_memory(
     asked: SplitOptions,
     how: MeasureSettings,
     advance: Advance,
-) -> _Calibrated:
+) -> _CalibrationRun:
     """Fit and measure rows that memory holds."""
     from focalcal.cli import measure_tables
     from focalcal.cli.splits import divide, same_files
@@ -237,7 +237,7 @@ def _in_memory(
         changes = measure_tables.differences(raw, calibrated, how)
         before, after = measure_tables.assessed(raw), measure_tables.assessed(calibrated)
     scored = 0 if rows.score is None else rows.score.num_rows
-    return _Calibrated(
+    return _CalibrationRun(
         how, rows.words, rows.same_data, rows.num_shared, scored, before, after, changes, rows.warnings, skipped={}
     )
 
@@ -249,7 +249,7 @@ def _streamed(
     reader: StreamReader,
     asked: SplitOptions,
     how: MeasureSettings,
-) -> _Calibrated:
+) -> _CalibrationRun:
     """Fit and measure rows in passes over streams."""
     from focalcal.cli.splits import same_data_warning, same_files
     from focalcal.cli.streams import divide_streams
@@ -267,7 +267,7 @@ def _streamed(
     warnings = [same_data_warning()] if rows.same_data else []
     warnings += [f"left out: {reason}" for reason in rows.skipped.values()]
     how = replace(how, num_resamples=0)
-    return _Calibrated(how, rows.words, rows.same_data, 0, scored, before, after, [], warnings, rows.skipped)
+    return _CalibrationRun(how, rows.words, rows.same_data, 0, scored, before, after, [], warnings, rows.skipped)
 
 
 def _make(

@@ -122,12 +122,12 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         weight, estimator = _weights(sample_weight, y.shape), self._estimator()
         if self._is_prefit():
             classes = self._require_classes(_classes(estimator))
-            scored = self._score(estimator, _Rows(X, y, weight), classes)
+            scored = self._score(estimator, _TrainingRows(X, y, weight), classes)
             fitted = [(estimator, *self._fit_calibrator([scored]))]
         else:
             self._require_classes(y if weight is None else y[weight > 0])
             classes = np.unique(y)
-            rows = _Rows(X, y, weight, _takes_weight(estimator, weight))
+            rows = _TrainingRows(X, y, weight, _takes_weight(estimator, weight))
             folds = self._folds(estimator, rows, classes)
             if self.ensemble:
                 fitted = [(model, *self._fit_calibrator([scored])) for model, scored in folds]
@@ -165,7 +165,7 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
             require(False, type(self.calibrator).__name__, rule, f"{count} classes")
         return classes
 
-    def _folds(self, estimator: Any, rows: _Rows, classes: Any) -> Iterator[tuple[Any, _Scored]]:
+    def _folds(self, estimator: Any, rows: _TrainingRows, classes: Any) -> Iterator[tuple[Any, _ScoredRows]]:
         """For each fold its model and the scores of the rows that it did not see."""
         cv, some = self.cv, False
         if isinstance(cv, Integral):
@@ -176,7 +176,7 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
             yield model, self._score(model, rows.part(estimator, test, train), classes)
         require(some, "cv", "must give at least one fold", "none", "A generator can be used once; pass a list.")
 
-    def _score(self, model: Any, rows: _Rows, classes: Any) -> _Scored:
+    def _score(self, model: Any, rows: _TrainingRows, classes: Any) -> _ScoredRows:
         """What the calibrator is fitted to: rows that the model has not seen, of classes that it has."""
         method, known = self._method(model), _classes(model)
         strange = ~np.isin(rows.y, classes)
@@ -184,9 +184,9 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         counts = np.isin(rows.y, known) & (rows.weight is None or rows.weight > 0)
         scores, labels = _scores(model, method, rows.X, classes), np.searchsorted(classes, rows.y)
         weight = rows.weight
-        return _Scored(method, scores[counts], labels[counts], None if weight is None else weight[counts])
+        return _ScoredRows(method, scores[counts], labels[counts], None if weight is None else weight[counts])
 
-    def _fit_calibrator(self, scored: list[_Scored]) -> tuple[Calibrator, float | None]:
+    def _fit_calibrator(self, scored: list[_ScoredRows]) -> tuple[Calibrator, float | None]:
         """A calibrator fitted to the scores, and what it takes a probability of 0 for."""
         calibrator = TemperatureScaling() if self.calibrator is None else copy.deepcopy(self.calibrator)
         scores, labels = np.concatenate([s.scores for s in scored]), np.concatenate([s.labels for s in scored])
@@ -279,7 +279,7 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _TrainingRows:
     """Rows as scikit-learn has them, and whether the estimator's `fit` takes their weights."""
 
     X: Any
@@ -287,7 +287,7 @@ class _Rows:
     weight: Array | None
     for_estimator: bool = False
 
-    def part(self, estimator: Any, index: Any, train: Any = None) -> _Rows:
+    def part(self, estimator: Any, index: Any, train: Any = None) -> _TrainingRows:
         """Some of the rows; of a kernel matrix also their columns, or those of `train`."""
         X, y = _safe_split(estimator, self.X, self.y, index, train)
         return replace(self, X=X, y=y, weight=None if self.weight is None else self.weight[index])
@@ -300,7 +300,7 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class _Scored:
+class _ScoredRows:
     """What a calibrator is fitted to: scores (n, K), class numbers (n,) and weights (n,) or None."""
 
     method: str

@@ -8,7 +8,7 @@ classes, so that mean and variance of its logits are exact and their skewness ne
 right for every T, and not only for the one at which it was taken. What matters at some T is how wide a range is
 beside its distance to the largest logit, so ranges are cut where that is worst.
 
-`measures` computes what the page computes, from what the page has: browser tests compare the two.
+`measures` computes what the page computes, from what the page has.
 """
 
 from __future__ import annotations
