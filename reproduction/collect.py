@@ -32,7 +32,7 @@ from focalcal_lab.monitor import read_monitor
 from focalcal_lab.recipe import Recipe
 from focalcal_lab.run_folder import RunFolder, RunSettings
 from focalcal_lab.run_results import MeasuredNumber, RunResult
-from reproduction.measure import NUM_RESAMPLES, Answers, Calibrated, measure_human, measure_phases
+from reproduction.measure import NUM_RESAMPLES, CalibratedLogProbs, HumanAnswers, measure_human, measure_phases
 from reproduction.result_files import Evidence, RunEvidence, file_name, write_evidence
 from reproduction.training_series import dynamics
 
@@ -43,20 +43,20 @@ LINE_GAMMAS = (-0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
 @dataclass(frozen=True)
-class Plan:
+class MeasurementPlan:
     """How runs are measured: bootstrap resamples, and people's answers about the test rows, if there are some."""
 
     num_resamples: int = NUM_RESAMPLES
-    human: Answers | None = None
+    human: HumanAnswers | None = None
 
 
-def collect(folder: str | Path, plan: Plan | None = None, *, progress: Progress | None = None) -> Evidence:
+def collect(folder: str | Path, plan: MeasurementPlan | None = None, *, progress: Progress | None = None) -> Evidence:
     """What the finished runs of one recipe found, from the predictions in their folders below `folder`.
 
     Calibrators are fitted anew, by the recipe as it ships if it trains as the runs were trained: one that was added
     later needs no training. Runs that are not finished are left out; runs of two recipes are refused.
     """
-    plan = plan or Plan()
+    plan = plan or MeasurementPlan()
     places = [RunFolder(path.parent) for path in sorted(Path(folder).rglob("results.json"))]
     if not places:
         raise InputError(f"{folder}: has no finished run in it. `focalcal lab run` makes some.")
@@ -105,7 +105,7 @@ def _in_order(runs: Sequence[RunEvidence], recipe: Recipe) -> list[RunEvidence]:
     return sorted(runs, key=lambda run: (order.index(run.method), run.seed))
 
 
-def _run(place: RunFolder, recipe: Recipe, plan: Plan) -> RunEvidence:
+def _run(place: RunFolder, recipe: Recipe, plan: MeasurementPlan) -> RunEvidence:
     result = place.result()
     if recipe.task == "translation":
         return _translation(place, result)
@@ -124,16 +124,18 @@ def _run(place: RunFolder, recipe: Recipe, plan: Plan) -> RunEvidence:
     )
 
 
-def collect_network(name: str, val: SplitLogits, test: SplitLogits, recipe: Recipe, plan: Plan) -> RunEvidence:
+def collect_network(
+    name: str, val: SplitLogits, test: SplitLogits, recipe: Recipe, plan: MeasurementPlan
+) -> RunEvidence:
     """What the calibrators of a recipe do for a network that was trained elsewhere."""
     return RunEvidence(name, 0, 0.0, extra=_extra("ce", val), **_measured(val, test, recipe, plan))
 
 
 def _measured(
-    val: SplitLogits, test: SplitLogits, recipe: Recipe, plan: Plan, loss: nn.Module | None = None
+    val: SplitLogits, test: SplitLogits, recipe: Recipe, plan: MeasurementPlan, loss: nn.Module | None = None
 ) -> dict[str, Any]:
     rows, fitted, _ = measure_all(val, test, recipe.measurement, loss)
-    after = Calibrated.of(test, {phase: each for phase, each in fitted.items() if not _changes_nothing(each)})
+    after = CalibratedLogProbs.of(test, {phase: each for phase, each in fitted.items() if not _changes_nothing(each)})
     bins = recipe.measurement.num_bins
     phases, pairs = measure_phases(after, num_bins=bins, num_resamples=plan.num_resamples)
     human = {} if plan.human is None else measure_human(after, plan.human, bins)
@@ -208,8 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--resamples", type=int, default=NUM_RESAMPLES, help="bootstrap resamples of each interval")
     given = parser.parse_args(arguments)
     try:
-        human = None if given.human is None else Answers.read(given.human)
-        evidence = collect(given.folder, Plan(given.resamples, human), progress=_say)
+        human = None if given.human is None else HumanAnswers.read(given.human)
+        evidence = collect(given.folder, MeasurementPlan(given.resamples, human), progress=_say)
     except (FocalCalError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""What is measured of a finished run: every phase with intervals, phases in pairs, and against what people say."""
+"""Measure a finished run: every calibrator with intervals, calibrators in pairs, and against people's answers."""
 
 from __future__ import annotations
 
@@ -46,43 +46,43 @@ _TAILS = (0.025, 0.975)
 
 
 @dataclass(frozen=True)
-class Answers:
+class HumanAnswers:
     """How often people gave each class to each test row (N, K), and the rows' labels (N,), by which they are known."""
 
     counts: np.ndarray[Any, Any]
     labels: np.ndarray[Any, Any] | None = None
 
     @staticmethod
-    def read(path: Path) -> Answers:
+    def read(path: Path) -> HumanAnswers:
         """From an .npz file with `counts` and, to be checked, `labels`."""
         arrays = read_npz(path, ("counts", "labels"))
         fine = "counts" in arrays and arrays["counts"].ndim == 2 and bool((arrays["counts"].sum(1) > 0).all())
         if not fine:
             raise FileFormatError(f"{path}: must have an array counts (N, K) with an answer in each row.")
-        return Answers(arrays["counts"], arrays.get("labels"))
+        return HumanAnswers(arrays["counts"], arrays.get("labels"))
 
-    def after(self, start: int) -> Answers:
+    def after(self, start: int) -> HumanAnswers:
         """Those of the rows from `start` on."""
-        return Answers(self.counts[start:], None if self.labels is None else self.labels[start:])
+        return HumanAnswers(self.counts[start:], None if self.labels is None else self.labels[start:])
 
 
 @dataclass(frozen=True)
-class Calibrated:
+class CalibratedLogProbs:
     """The log-probabilities of the test rows after each phase, and their labels."""
 
     log_probs: dict[str, Tensor]
     labels: Tensor
 
     @staticmethod
-    def of(test: SplitLogits, calibrators: Mapping[str, Calibrator]) -> Calibrated:
+    def of(test: SplitLogits, calibrators: Mapping[str, Calibrator]) -> CalibratedLogProbs:
         """Before and after each calibrator."""
         with torch.no_grad():
             after = {phase: calibrator(test.logits) for phase, calibrator in calibrators.items()}
-        return Calibrated({"pre": torch.log_softmax(test.logits.double(), 1), **after}, test.labels)
+        return CalibratedLogProbs({"pre": torch.log_softmax(test.logits.double(), 1), **after}, test.labels)
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _ResampledMeasure:
     """A measure of a phase, and of the same resamples of the test rows as all others'."""
 
     value: float
@@ -93,7 +93,7 @@ class _Drawn:
         low, high = np.quantile(_unbiased(name, self.value, self.replicates), _TAILS).tolist()
         return [self.value, max(0.0, low), max(0.0, high)]
 
-    def against(self, name: str, other: _Drawn) -> list[float]:
+    def against(self, name: str, other: _ResampledMeasure) -> list[float]:
         """The paired difference to another, its 95 % interval, and a two-sided p-value."""
         value = self.value - other.value
         differences = _unbiased(name, value, self.replicates - other.replicates)
@@ -108,7 +108,7 @@ def _unbiased(name: str, value: float, replicates: np.ndarray[Any, Any]) -> np.n
 
 
 def measure_phases(
-    found: Calibrated, *, num_bins: int = 15, num_resamples: int = NUM_RESAMPLES, seed: int = 0
+    found: CalibratedLogProbs, *, num_bins: int = 15, num_resamples: int = NUM_RESAMPLES, seed: int = 0
 ) -> tuple[Phases, Pairs]:
     """Every measure of every phase with its interval, and the paired differences between phases."""
     drawn = {
@@ -124,19 +124,21 @@ def measure_phases(
     return phases, pairs
 
 
-def _draw(log_probs: Tensor, labels: Tensor, num_bins: int, num_resamples: int, seed: int) -> dict[str, _Drawn]:
+def _draw(
+    log_probs: Tensor, labels: Tensor, num_bins: int, num_resamples: int, seed: int
+) -> dict[str, _ResampledMeasure]:
     rows = metrics.read(log_probs, labels, kind="log_probs")
     assert isinstance(rows, PredictedRows)
     wanted = {name: partial(_measured, name=name, num_bins=num_bins) for name in MEASURED}
     drawn = replicates(wanted, rows, num_resamples=num_resamples, seed=seed)
-    return {name: _Drawn(float(measure(rows)), drawn[name]) for name, measure in wanted.items()}
+    return {name: _ResampledMeasure(float(measure(rows)), drawn[name]) for name, measure in wanted.items()}
 
 
 def _measured(rows: Any, *, name: str, num_bins: int) -> Any:
     return MEASURES[name](rows, num_bins)
 
 
-def measure_human(found: Calibrated, answers: Answers, num_bins: int = 15) -> dict[str, dict[str, float]]:
+def measure_human(found: CalibratedLogProbs, answers: HumanAnswers, num_bins: int = 15) -> dict[str, dict[str, float]]:
     r"""How far each phase is from the distribution of people's answers, by phase.
 
     `kl` is the mean divergence

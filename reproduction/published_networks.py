@@ -21,8 +21,8 @@ from focalcal_lab.data.array_files import read_npz
 from focalcal_lab.measurement import SplitLogits
 from focalcal_lab.recipe import Method
 from focalcal_lab.run_folder import environment
-from reproduction.collect import Plan, collect_network
-from reproduction.measure import Answers
+from reproduction.collect import MeasurementPlan, collect_network
+from reproduction.measure import HumanAnswers
 from reproduction.result_files import Evidence, write_evidence
 
 NAME = "cpu/cifar10h-networks"
@@ -40,8 +40,8 @@ HALF = 5_000
 def collect_networks(folder: str | Path, *, num_resamples: int = 500) -> Evidence:
     """The published networks in a folder, with the calibrators of the image recipes that need no training gamma."""
     place = Path(folder)
-    human = Answers.read(place / "cifar10h.npz")
-    plan = Plan(num_resamples, human.after(HALF))
+    human = HumanAnswers.read(place / "cifar10h.npz")
+    plan = MeasurementPlan(num_resamples, human.after(HALF))
     recipe = find_recipe("cpu/cifar10-s-resnet8")
     wishes = [wish for wish in recipe.measurement.calibrators if "trained" not in wish.options.values()]
     measurement = recipe.measurement.model_copy(update={"calibrators": wishes, "out_of_distribution": []})

@@ -1,4 +1,4 @@
-"""Result files: one a recipe, with every number that the pages show; small enough for version control.
+"""Result files: one for each recipe, with every number that the pages show, and small enough for version control.
 
 {"schema": 1, "recipe": {...}, "environment": {...}, "threads": 1, "data": "...", "sizes": [4500, 500, 10000],
  "runs": [{"method": "ce", "seed": 0, "seconds": 240.5, "phases": {...}, ...}, ...]}
@@ -17,7 +17,7 @@ from focalcal.atomic import write_atomically
 from focalcal.errors import FileFormatError, InputError
 
 SCHEMA = 1
-# Numbers are kept to so many digits: far more than the spread of seeds leaves.
+# Numbers are rounded to so many digits: far more than the spread over seeds leaves.
 DIGITS = 5
 
 # By phase ("pre" or that of a calibrator of the recipe), then by measure of `focalcal_lab.measurement.MEASURES`: the
@@ -29,7 +29,7 @@ Pairs: TypeAlias = "dict[str, dict[str, list[float]]]"
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """What one run found.
+    """The measurements of one run.
 
     `fits` has the fitted temperature and gamma by phase; `human` compares with human label distributions, by phase and
     measure; `foreign` is detection of sets out of distribution, by set, phase ("pre", "post") and measure; `dynamics`
@@ -51,7 +51,7 @@ class RunEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What all runs of a recipe found, and how they were made."""
+    """The measurements of all runs of a recipe, and how the runs were made."""
 
     recipe: dict[str, Any]
     environment: dict[str, Any]
@@ -87,15 +87,15 @@ def file_name(recipe: str) -> str:
 
 
 def write_evidence(evidence: Evidence, path: str | Path) -> None:
-    """Write a result file: one line a run, so that changes can be read."""
+    """Write a result file with one line for each run, so that changes can be read."""
     head = asdict(evidence)
     runs = head.pop("runs")
-    lines = ",\n".join(_dumped(_shortened(run)) for run in runs)
+    lines = ",\n".join(_dumped(shortened(run)) for run in runs)
     write_atomically(path, f'{_dumped(head)[:-1]}, "runs": [\n{lines}\n]}}\n'.encode())
 
 
 def read_evidence(path: str | Path) -> Evidence:
-    """Read a result file, refusing what is not one."""
+    """Read a result file; anything else is refused."""
     try:
         fields = json.loads(Path(path).read_text(encoding="utf-8"))
         if fields["schema"] != SCHEMA:
@@ -106,7 +106,7 @@ def read_evidence(path: str | Path) -> Evidence:
 
 
 def recorded() -> dict[str, Evidence]:
-    """The result files that ship with focalcal, by the name of their recipe.
+    """The recorded result files, by the name of their recipe.
 
     >>> all(name.startswith("cpu/") for name in recorded())
     True
@@ -117,7 +117,7 @@ def recorded() -> dict[str, Evidence]:
 
 
 def evidence_of(recipe: str) -> Evidence:
-    """The shipped result file of a recipe."""
+    """The recorded result file of a recipe."""
     there = recorded()
     if recipe not in there:
         raise InputError(f"recipe: has no recorded results; those that have are {', '.join(there)}; got {recipe!r}.")
@@ -128,12 +128,16 @@ def _dumped(value: Any) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 
-def _shortened(value: Any) -> Any:
-    """Numbers with a few digits, all the way down; what is not a number becomes None."""
+def shortened(value: Any, digits: int = DIGITS) -> Any:
+    """Numbers rounded to a few digits, all the way down; what is not finite becomes None.
+
+    >>> shortened({"nll": [1 / 3, float("nan"), 2]})
+    {'nll': [0.33333, None, 2]}
+    """
     if isinstance(value, dict):
-        return {name: _shortened(each) for name, each in value.items()}
+        return {name: shortened(each, digits) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_shortened(each) for each in value]
+        return [shortened(each, digits) for each in value]
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value

@@ -38,7 +38,7 @@ from focalcal_lab.problems import LinearProblem, linear_problem
 from focalcal_lab.run_folder import RunFolder
 from focalcal_lab.run_results import RunResult
 from reproduction.figures.recorded import LINEAR
-from reproduction.result_files import Evidence, RunEvidence, write_evidence
+from reproduction.result_files import Evidence, RunEvidence, shortened, write_evidence
 from reproduction.training_series import dynamics
 
 # The series of the training split, which result files have in part.
@@ -129,19 +129,10 @@ def _logits(table: PredictionTable) -> Tensor:
 def linear_file(problem: LinearProblem) -> bytes:
     """The linear problem as JSON, its test points to four digits."""
     fields = {name: getattr(problem, name) for name in ("seed", "epochs", "flip", "scale", "bayes_error")}
-    fields["runs"] = [_shortened(asdict(run)) for run in problem.runs]
+    fields["runs"] = [shortened(asdict(run), 6) for run in problem.runs]
     fields["inputs"] = [[round(each, 4) for each in point] for point in problem.test.inputs.tolist()]
     fields["labels"] = problem.test.labels.tolist()
     return (json.dumps(fields, allow_nan=False) + "\n").encode()
-
-
-def _shortened(value: Any) -> Any:
-    """Numbers with six digits, all the way down."""
-    if isinstance(value, dict):
-        return {name: _shortened(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_shortened(each) for each in value]
-    return float(f"{value:.6g}")
 
 
 def write_records(folder: str | Path, runs: Sequence[str | Path]) -> Iterator[Path]:

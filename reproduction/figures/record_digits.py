@@ -20,6 +20,7 @@ from focalcal.core.binning import bin_predictions
 from focalcal.losses import FocalLoss
 from focalcal.metrics import ece
 from focalcal_lab.problems import OneDimensionalProblem, one_dimensional_problem
+from reproduction.result_files import shortened
 
 RECORDED = Path(__file__).parent / "recorded" / "charoenphakdee2021.json"
 
@@ -86,20 +87,11 @@ def _measured(scores: Tensor, labels: Tensor, gamma: float) -> dict[str, Any]:
     return found
 
 
-def _shortened(value: Any) -> Any:
-    """Numbers with five digits, all the way down."""
-    if isinstance(value, dict):
-        return {name: _shortened(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_shortened(each) for each in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
 def main() -> None:
     """Train everything and write the file."""
     torch.set_num_threads(1)
-    line = _shortened(line_numbers(one_dimensional_problem()))
-    lines = ",\n".join(json.dumps(_shortened(run)) for run in digits_numbers())
+    line = shortened(line_numbers(one_dimensional_problem()))
+    lines = ",\n".join(json.dumps(shortened(run)) for run in digits_numbers())
     write_atomically(RECORDED, f'{{"line": {json.dumps(line)},\n"digits": [\n{lines}\n]}}\n'.encode())
 
 

@@ -19,8 +19,8 @@ from focalcal_lab.catalog import find_recipe
 from focalcal_lab.measurement import SplitLogits
 from focalcal_lab.monitor import read_monitor
 from focalcal_lab.training_setup import shortened
-from reproduction.collect import Plan, _one_recipe, collect, main
-from reproduction.measure import Answers, Calibrated, measure_human
+from reproduction.collect import MeasurementPlan, _one_recipe, collect, main
+from reproduction.measure import CalibratedLogProbs, HumanAnswers, measure_human
 from reproduction.result_files import Evidence, RunEvidence, file_name, read_evidence, write_evidence
 from reproduction.training_series import dynamics
 
@@ -29,7 +29,7 @@ RESAMPLES = 100
 
 @pytest.fixture(scope="module")
 def collected(runs):
-    return collect(runs, Plan(RESAMPLES))
+    return collect(runs, MeasurementPlan(RESAMPLES))
 
 
 def predictions(folder, split="test"):
@@ -124,7 +124,9 @@ def test_distance_to_peoples_answers_by_hand():
     generator = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(50, 3, generator=generator), torch.zeros(50, dtype=torch.long)
     counts = np.random.default_rng(0).integers(1, 20, (50, 3))
-    found = measure_human(Calibrated.of(SplitLogits(logits, labels), {}), Answers(counts), num_bins=5)["pre"]
+    found = measure_human(CalibratedLogProbs.of(SplitLogits(logits, labels), {}), HumanAnswers(counts), num_bins=5)[
+        "pre"
+    ]
     probs, share = logits.double().softmax(1).numpy(), counts / counts.sum(1, keepdims=True)
     top = probs.argmax(1)
     agreed, sure = share[np.arange(50), top], probs.max(1)
@@ -136,11 +138,11 @@ def test_distance_to_peoples_answers_by_hand():
 
 
 def test_answers_about_other_rows_are_refused():
-    rows = Calibrated.of(SplitLogits(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])), {})
+    rows = CalibratedLogProbs.of(SplitLogits(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])), {})
     with pytest.raises(InputError, match=r"counts: must have shape \(4, 3\)"):
-        measure_human(rows, Answers(np.ones((5, 3))))
+        measure_human(rows, HumanAnswers(np.ones((5, 3))))
     with pytest.raises(InputError, match="must be those of the test rows"):
-        measure_human(rows, Answers(np.ones((4, 3)), np.array([0, 1, 2, 2])))
+        measure_human(rows, HumanAnswers(np.ones((4, 3)), np.array([0, 1, 2, 2])))
 
 
 def test_runs_of_two_recipes_are_refused(runs, start, recipe, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from focalcal.cli import app
-from reproduction.collect import Plan, collect
+from reproduction.collect import MeasurementPlan, collect
 from reproduction.result_files import evidence_of
 
 RECIPE, METHOD = "cpu/sst-binary-tree-lstm", "flsd-53"
@@ -27,7 +27,7 @@ def test_sst_gives_the_recorded_numbers_again(tmp_path):
     options = ["--threads", "1", "--accelerator", "cpu", "--data", str(DATA), "--out", str(tmp_path), "--quiet"]
     answer = CliRunner().invoke(app, ["lab", "run", RECIPE, "--method", METHOD, *options])
     assert answer.exit_code == 0, answer.output
-    found, recorded = collect(tmp_path / RECIPE, Plan(100)), evidence_of(RECIPE)
+    found, recorded = collect(tmp_path / RECIPE, MeasurementPlan(100)), evidence_of(RECIPE)
     assert (found.recipe, found.sizes) == (recorded.recipe, recorded.sizes)
     ours, theirs = found.of(METHOD)[0], recorded.of(METHOD)[0]
     for phase in ("pre", "ts-nll"):
