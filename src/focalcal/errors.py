@@ -54,7 +54,7 @@ class NotFittedError(FocalCalError, ValueError, AttributeError):
     ...     fc.TemperatureScaling().predict_probs([[2.0, 0.0]])
     ... except NotFittedError as error:
     ...     print(error)
-    TemperatureScaling: temperature_ is known after fit; call fit(logits, labels) first.
+    TemperatureScaling is not fitted yet: it has no temperature_. Call fit(logits, labels) first.
     """
 
 

@@ -1,4 +1,4 @@
-"""Which calibrator to take: methods compared on rows that they were not fitted to, and judged for chance."""
+"""Selecting a calibrator: methods are compared by cross-validation, and differences are tested for significance."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NUM_BINS = 15
 
 @dataclass(frozen=True)
 class MethodScore:
-    """One method: its `score` on held-out rows, and its `difference` to the raw logits, each with an interval.
+    """The result of one method: its `score` on held-out rows and its `difference` to the raw logits, with intervals.
 
     `p_value` is that of the paired test, `p_corrected` the same after Holm's correction for the number of methods.
     `fit_seconds` is the mean time of a fit. Of `failures` fits that raised, `error` is the first message; a method that
@@ -65,13 +65,13 @@ class MethodScore:
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The row as plain values; an infinite score is a string, which JSON has no number for."""
+        """The row as plain values; an infinite score becomes a string, because JSON has no number for it."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Methods compared: the `table`, best first, what to do (`verdict`), and the calibrator that does it (`winner`).
+    """The result of a comparison: the `table`, best first, a recommendation (`verdict`), and the calibrator (`winner`).
 
     `best` is the method of the best score, fitted to all rows. `winner` is what the verdict says: `best` where it is
     significantly better than the raw logits, else the `Identity`. `nested` is the score of taking the best method,
@@ -162,7 +162,7 @@ def select_calibrator(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Selection:
-    r"""Compare calibrators by cross-validation, and say which one to take, if any.
+    r"""Compare calibrators by cross-validation, and recommend one, or none.
 
     The rows are dealt out to folds, every class evenly. A method is fitted without one fold at a time and predicts the
     rows of that fold; the criterion is measured on the predictions of all rows together. The raw logits take part as
@@ -282,7 +282,7 @@ def _templates(methods: Methods | None, data: _Data) -> tuple[dict[str, Calibrat
 
 
 def _template(method: object) -> Calibrator:
-    """The calibrator that is meant: itself, a class, or a name of the table of calibrators."""
+    """The calibrator of a method that is given as a calibrator, a class or a name."""
     if isinstance(method, str):
         method = make_calibrator(method)
     made = method() if isinstance(method, type) and issubclass(method, Calibrator) else method
@@ -382,7 +382,7 @@ class _Rounds(PredictedRows):
         self.target, self.known = rounds[0].target, dict[bytes, Array]()
 
     def in_order(self) -> _Rounds:
-        """As they are: each round has another order of confidence."""
+        """The rows as they are, because each round has another order of confidence."""
         return self
 
     def resampled(self, times: Array) -> Any:
@@ -413,7 +413,7 @@ class _ResampledRounds:
 
 @dataclass
 class _Entry:
-    """A method in the contest: what was fitted without which folds, in each round, and how it did."""
+    """A method that takes part: its fits by round and left-out folds, and its scores."""
 
     template: Calibrator
     row: MethodScore
@@ -422,13 +422,13 @@ class _Entry:
     seconds: list[float] = field(default_factory=list)
 
     def failed(self, error: Exception) -> None:
-        """Note that a fit, or what it predicts, raised."""
+        """Record that a fit, or a prediction of it, raised."""
         said = self.row.error or f"{type(error).__name__}: {error}"
         self.row = replace(self.row, failures=self.row.failures + 1, error=said)
 
 
 class _Contest:
-    """All methods on the same rows and folds."""
+    """The comparison of all methods on the same rows and folds."""
 
     def __init__(self, data: _Data, rounds: list[Array], criterion: str, nested: bool, num_methods: int) -> None:
         self.data, self.rounds, self.criterion, self.measure = data, rounds, criterion, MEASURES[criterion]
@@ -459,7 +459,7 @@ class _Contest:
         return entry
 
     def _fit(self, entry: _Entry, place: int, without: frozenset[int]) -> bool:
-        """Fit a copy of the template without some folds; whether it could be done."""
+        """Fit a copy of the template without some folds; returns whether that succeeded."""
         start, fitted = time.perf_counter(), entry.template
         if entry.row.name != IDENTITY:
             try:
@@ -473,7 +473,7 @@ class _Contest:
         return True
 
     def _score(self, entry: _Entry) -> bool:
-        """Score what each fit makes of the fold that it was fitted without; whether it could be done."""
+        """Score each fit on the fold that it was fitted without; returns whether that succeeded."""
         alone = [{fold: fits[self.alone[fold]] for fold in self.folds} for fits in entry.fits]
         try:
             entry.row = self._scored(entry.row, alone)
@@ -489,7 +489,7 @@ class _Contest:
         self.progress(self.done, self.total, what)
 
     def refit(self, table: list[MethodScore], entries: dict[str, _Entry]) -> tuple[Calibrator, list[MethodScore]]:
-        """The best method, fitted to all rows, and the table; a method that cannot be fitted to them falls behind."""
+        """Fit the best method to all rows; a method that cannot be fitted to them moves to the end of the table."""
         fallen: list[MethodScore] = []
         for place, row in enumerate(table):
             entry = entries[row.name]
@@ -506,7 +506,7 @@ class _Contest:
     # ------------------------------------------------------------------ scores
 
     def _rows(self, folds: Array, by_fold: dict[int, Calibrator]) -> PredictionSet:
-        """The rows of some folds, each as the calibrator of its fold has it."""
+        """The rows of some folds, calibrated by the calibrator of each fold."""
         log_probs = torch.empty_like(self.data.logits)
         with torch.no_grad():
             for fold, calibrator in by_fold.items():
@@ -591,7 +591,7 @@ def _corrected(rows: list[MethodScore]) -> list[MethodScore]:
 
 
 def _verdict(table: list[MethodScore], significant: bool, criterion: str, level: float) -> str:
-    """What to do, in a sentence or two."""
+    """The recommendation in a sentence or two."""
     raw = next(row for row in table if row.name == IDENTITY)
     others = [row for row in table if row is not raw and row.p_corrected is not None]
     keep = "Keep the logits as they are, or collect more rows."

@@ -61,8 +61,8 @@ class FitReport:
 class Calibrator(nn.Module, ABC):
     """Maps logits (N, K) or (N, K, d1, ...) to log-probabilities of the same shape.
 
-    Log-probabilities are logits, so calibrators follow one another. A method says what it fits (`_fit`) and what it
-    makes of rows of logits (`_log_probs`); everything else is here. Fitted values end in `_`: they are buffers, move
+    Log-probabilities are logits, so calibrators follow one another. A subclass defines how it is fitted (`_fit`) and
+    how it maps rows of logits (`_log_probs`); everything else is here. Fitted values end in `_`: they are buffers, move
     with the module from device to device and keep their float64 whatever the module's precision.
 
     >>> import focalcal as fc
@@ -82,25 +82,25 @@ class Calibrator(nn.Module, ABC):
         self._reset()
 
     def _reset(self) -> None:
-        """As before any fit."""
+        """Forget any fit."""
         self.num_classes_: int | None = None
         self._report: FitReport | None = None
         for name in self.FITTED:
             self._buffers[name] = None
 
-    # ------------------------------------------------------------------ what a method says
+    # ------------------------------------------------------------------ what a subclass defines
 
     @abstractmethod
     def _fit(self, data: FitData) -> Optimum[Any] | None:
-        """Set the fitted values with `_set`; the result of the search for them, or None if they need no search."""
+        """Set the fitted values with `_set`, and return the result of the search, or None if there was no search."""
 
     @abstractmethod
     def _log_probs(self, logits: Tensor) -> Tensor:
-        """Log-probabilities of rows (n, K) of finite logits in float32 or float64, in either."""
+        """Log-probabilities of rows (n, K) of finite logits; both may be in float32 or float64."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """The arguments that make another calibrator like this one; plain values."""
+        """The arguments, as plain values, that make another calibrator like this one."""
 
     def _set(self, **values: float | Tensor) -> None:
         for name, value in values.items():
@@ -114,17 +114,19 @@ class Calibrator(nn.Module, ABC):
         return value
 
     def _not_fitted(self, name: str) -> NotFittedError:
-        return NotFittedError(f"{type(self).__name__}: {name} is known after fit; call fit(logits, labels) first.")
+        return NotFittedError(
+            f"{type(self).__name__} is not fitted yet: it has no {name}. Call fit(logits, labels) first."
+        )
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there is nothing left to fit."""
+        """Whether the calibrator is fitted, or needs no fit."""
         return all(self._buffers[name] is not None for name in self.FITTED)
 
     def require_fitted(self) -> None:
-        """Raise a NotFittedError unless there is nothing left to fit."""
+        """Raise a NotFittedError unless the calibrator is fitted or needs no fit."""
         if not self.is_fitted:
-            raise self._not_fitted(next(iter(self.FITTED), "what it does"))
+            raise self._not_fitted(next(iter(self.FITTED), "fitted values"))
 
     # ------------------------------------------------------------------ fit
 
@@ -194,7 +196,7 @@ class Calibrator(nn.Module, ABC):
     if TYPE_CHECKING:  # nn.Module says Any
 
         def __call__(self, logits: Kept) -> Kept:
-            """What `forward` gives."""
+            """The same as `forward`."""
             ...
 
     def forward(self, logits: Any) -> Any:
@@ -267,7 +269,7 @@ class Calibrator(nn.Module, ABC):
         save_calibrator(self, path)
 
     def to_onnx(self, path: str | Path, *, num_classes: int | None = None) -> None:
-        """Write an ONNX model of it, float32 logits (N, K) to log-probabilities, compared with onnxruntime on the spot.
+        """Write an ONNX model that maps float32 logits (N, K) to log-probabilities, checked by onnxruntime.
 
         `num_classes` is that of the fit unless given. Needs the extra `onnx`.
         """
@@ -297,11 +299,11 @@ class Calibrator(nn.Module, ABC):
         return self
 
     def get_extra_state(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the buffers."""
+        """What a checkpoint stores beside the buffers."""
         return {"num_classes": self.num_classes_, "report": None if self._report is None else self._report.to_dict()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take up what `get_extra_state` gave."""
+        """Restore what `get_extra_state` returned."""
         self.num_classes_ = state["num_classes"]
         self._report = None if state["report"] is None else FitReport(**state["report"])
 

@@ -120,7 +120,7 @@ class BetaCalibration(_BinaryCalibrator):
         return replace(found.minimum, at_boundary=found.minimum.at_boundary or min(a, b) == 0)
 
     def _features(self, odds: Tensor) -> Tensor:
-        """What a and b are the factors of."""
+        """The features that a and b are the factors of."""
         if self.free == "am":
             return odds.unsqueeze(1)
         features = torch.stack([F.logsigmoid(odds), -F.logsigmoid(-odds)], 1)

@@ -1,4 +1,4 @@
-"""Calibrators in a row."""
+"""Calibrators applied one after the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from focalcal.core.optimum import Optimum
 
 
 class Compose(Calibrator):
-    """One calibrator after the other: each is fitted to what those before it make of the logits.
+    """Applies calibrators one after the other; each is fitted to the output of those before it.
 
     The criterion is that of the last one. `nn.Sequential` of fitted calibrators computes the same.
 
@@ -51,12 +51,12 @@ class Compose(Calibrator):
             part.require_fitted()
 
     def settings(self) -> dict[str, Any]:
-        """Nothing of its own."""
+        """It has no settings of its own; its parts have theirs."""
         return {}
 
     def _fit(self, data: FitData) -> Optimum[Any]:
         for place, part in enumerate(self.parts):
-            part._fit_to(data if place == 0 else _After(data, list(self.parts)[:place]))
+            part._fit_to(data if place == 0 else _CalibratedData(data, list(self.parts)[:place]))
         reports = [part.report_ for part in self.parts]
         return Optimum(
             None,
@@ -76,8 +76,8 @@ class Compose(Calibrator):
             part._require_classes(num_classes)
 
 
-class _After(FitData):
-    """Data as calibrators leave it."""
+class _CalibratedData(FitData):
+    """The data of a fit after some calibrators were applied to its logits."""
 
     def __init__(self, data: FitData, calibrators: list[Calibrator]) -> None:
         self._data, self._calibrators = data, calibrators
@@ -86,11 +86,11 @@ class _After(FitData):
 
     def reduce(self, fold: Callable[[Iterator[LabelledLogits]], P], merge: Callable[[P, P], P]) -> P:
         """One pass over the rows, calibrated."""
-        calibrated = functools.partial(_after, self._calibrators)
+        calibrated = functools.partial(_calibrated_block, self._calibrators)
         return self._data.reduce(lambda blocks: fold(map(calibrated, blocks)), merge)
 
 
-def _after(calibrators: list[Calibrator], block: LabelledLogits) -> LabelledLogits:
+def _calibrated_block(calibrators: list[Calibrator], block: LabelledLogits) -> LabelledLogits:
     logits = block.logits
     for calibrator in calibrators:
         logits = calibrator._calibrated(logits).to(logits.dtype)

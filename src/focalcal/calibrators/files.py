@@ -44,7 +44,7 @@ def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
 
 
 def file_suffix(calibrator: Calibrator) -> str:
-    """Of the file that a fitted calibrator is saved in: `.safetensors` if it has arrays, else `.json`."""
+    """The suffix of a fitted calibrator's file: `.safetensors` if it has arrays, else `.json`."""
     arrays: dict[str, Tensor] = {}
     _describe(calibrator, "", arrays)
     return ".safetensors" if arrays else ".json"

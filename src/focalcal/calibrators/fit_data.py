@@ -55,7 +55,7 @@ def fit_data(
 
 
 def data_of_arrays(logits: ArrayLike, labels: ArrayLike, kind: Kind, sample_weight: ArrayLike | None) -> FitData:
-    """Rows in memory.
+    """Arrays in memory as data of a fit.
 
     >>> data_of_arrays([[1.0, 0.0], [0.0, 1.0]], [0, 1], "logits", None).total(lambda block: float(block.logits.sum()))
     2.0
@@ -80,7 +80,7 @@ class LabelledLogits:
         return LabelledLogits(logits_of(chunk.scores, kind), chunk.labels, weight)
 
     def copy(self) -> LabelledLogits:
-        """The same rows in memory of their own: a batch may be overwritten by the next one."""
+        """A copy of the rows: the memory of a batch may be used again for the next one."""
         weight = None if self.weight is None else self.weight.clone()
         return LabelledLogits(self.logits.clone(), self.labels.clone(), weight)
 
@@ -89,7 +89,7 @@ class LabelledLogits:
         return LabelledLogits(self.logits[rows], self.labels[rows], None if self.weight is None else self.weight[rows])
 
     def split(self, values: int) -> Iterator[LabelledLogits]:
-        """The rows in smaller blocks of about so many logits."""
+        """The rows in blocks of about `values` logits each."""
         rows = max(1, values // self.logits.shape[1])
         for start in range(0, len(self.labels), rows):
             yield self.part(slice(start, start + rows))
@@ -120,7 +120,7 @@ class FitData(ABC):
 
     @abstractmethod
     def reduce(self, fold: Fold[P], merge: Callable[[P, P], P]) -> P:
-        """One pass: `fold` of the blocks of each part of the data, merged in order.
+        """Make one pass: apply `fold` to the blocks of each part of the data, and merge the results in order.
 
         On a cluster `fold` runs elsewhere, so it must not change anything here.
         """
@@ -135,15 +135,15 @@ class FitData(ABC):
         return total / self.mass
 
     def columns(self, of_block: Callable[[LabelledLogits], tuple[Array, ...]]) -> tuple[Array, ...]:
-        """Columns of all rows, in one pass: what `of_block` makes of each block, strung together.
+        """Columns of all rows, in one pass: the columns that `of_block` returns for each block, concatenated.
 
-        Refused where a stream has more rows than there is room for.
+        Raises an InputError if a stream has more rows than memory allows.
         """
-        kept = self.reduce(functools.partial(_Columns.of, of_block, self.most_rows), _Columns.merge)
+        kept = self.reduce(functools.partial(_KeptColumns.of, of_block, self.most_rows), _KeptColumns.merge)
         return tuple(np.concatenate(column, axis=-1) for column in zip(*kept.parts, strict=True))
 
     def count(self) -> int:
-        """The number of rows; reads them if nobody has done so yet."""
+        """The number of rows; reads them if that has not been done yet."""
         return self.num_rows or int(self.total(lambda block: len(block.labels)))
 
 
@@ -151,8 +151,8 @@ def _total(of_block: Callable[[LabelledLogits], Any], blocks: Iterator[LabelledL
     return functools.reduce(operator.add, map(of_block, blocks))
 
 
-class _Columns:
-    """Columns of rows, block by block; refused where they are more than may be kept."""
+class _KeptColumns:
+    """Columns of rows, block by block; raises if there are more rows than may be kept."""
 
     def __init__(self, most_rows: int | None) -> None:
         self.parts: list[tuple[Array, ...]] = []
@@ -161,13 +161,13 @@ class _Columns:
     @staticmethod
     def of(
         of_block: Callable[[LabelledLogits], tuple[Array, ...]], most_rows: int | None, blocks: Iterator[LabelledLogits]
-    ) -> _Columns:
-        kept = _Columns(most_rows)
+    ) -> _KeptColumns:
+        kept = _KeptColumns(most_rows)
         for block in blocks:
             kept._add(of_block(block))
         return kept
 
-    def merge(self, other: _Columns) -> _Columns:
+    def merge(self, other: _KeptColumns) -> _KeptColumns:
         for part in other.parts:
             self._add(part)
         return self
@@ -292,8 +292,7 @@ class _ArrayData(_RecordedData):
 
 
 class _StreamData(_RecordedData):
-    """The rows of a stream. The first pass keeps them if they are few; otherwise later passes check that the data has
-    not changed."""
+    """The rows of a stream, kept by the first pass if they are few; otherwise later passes check for changes."""
 
     in_memory = False
 
@@ -324,7 +323,7 @@ class _StreamData(_RecordedData):
 
 
 class _Copies:
-    """Copies of blocks, unless they take more than the room."""
+    """Copies of blocks, given up once they exceed the available memory."""
 
     def __init__(self, room: int) -> None:
         self.blocks: list[LabelledLogits] | None = []

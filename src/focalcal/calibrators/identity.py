@@ -28,7 +28,7 @@ class Identity(Calibrator):
         self.criterion = Criterion("nll")
 
     def settings(self) -> dict[str, Any]:
-        """None."""
+        """It has none."""
         return {}
 
     def _fit(self, data: FitData) -> Optimum[Any]:

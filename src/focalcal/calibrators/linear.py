@@ -67,7 +67,7 @@ class _LinearCalibrator(Calibrator):
         """The weight applied to inputs (n, K)."""
 
     def _inputs(self, logits: Tensor) -> Tensor:
-        """What the map is linear in."""
+        """The inputs of the linear map."""
         return logits
 
     def _fit(self, data: FitData) -> Optimum[Any]:
@@ -202,7 +202,7 @@ class _Coordinates(ABC):
     @property
     @abstractmethod
     def block_shape(self) -> tuple[int, int, int]:
-        """The shape of what `blocks` gives."""
+        """The shape that `blocks` returns."""
 
     @property
     def bend_shape(self) -> tuple[int, ...]:
@@ -211,7 +211,7 @@ class _Coordinates(ABC):
 
     @property
     def bend_size(self) -> int:
-        """How many numbers these are."""
+        """The number of second derivatives that a pass adds up."""
         return math.prod(self.bend_shape)
 
     @abstractmethod
@@ -232,14 +232,14 @@ class _Coordinates(ABC):
 
     @abstractmethod
     def blocks(self, z: Tensor, p: Tensor, weight: Tensor) -> Tensor:
-        """Those of one class each (K, a, a), or their mean (1, a, a)."""
+        """The second derivatives within each class (K, a, a), or their mean (1, a, a)."""
 
     @abstractmethod
     def back(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Weight and bias of the inputs as they came."""
+        """Weight and bias for the inputs before standardisation."""
 
     def start(self) -> Tensor:
-        """Equal probabilities."""
+        """Parameters that give equal probabilities."""
         return torch.zeros(self.size, dtype=torch.float64)
 
     def penalty_gradient(self, theta: Tensor) -> Tensor:
@@ -247,15 +247,15 @@ class _Coordinates(ABC):
         return torch.zeros_like(theta)
 
     def penalty_hessian(self) -> Tensor:
-        """Its second derivatives."""
+        """The second derivatives of the penalty."""
         return torch.zeros(self.size, self.size, dtype=torch.float64)
 
     def penalty_blocks(self) -> Tensor:
-        """Those of one class each, or their mean."""
+        """The second derivatives of the penalty within each class, or their mean."""
         return torch.zeros((), dtype=torch.float64)
 
     def penalty(self, theta: Tensor) -> float:
-        """Its value."""
+        """The value of the penalty."""
         return float(theta.dot(self.penalty_gradient(theta))) / 2
 
 

@@ -161,7 +161,7 @@ class IsotonicCalibration(OneVsRest):
     LINEAR = True
 
     def settings(self) -> dict[str, Any]:
-        """There is nothing to choose."""
+        """It has none."""
         return {}
 
     def _table(self, groups: ScoreGroups) -> tuple[Array, Array]:
@@ -263,7 +263,7 @@ def _scores(logits: Tensor) -> Tensor:
 
 
 def _classes(data: FitData) -> Iterator[ScoreGroups]:
-    """The ranking of every class that has a function, read in as many passes as memory asks for."""
+    """The ranking of every class that has a function, in as many passes as memory requires."""
     labels, weight = data.columns(_labels_and_weights)
     weights = None if (weight == 1).all() else weight
     first = 1 if data.num_classes == 2 else 0  # the number of the class in the first column of the scores
@@ -279,12 +279,12 @@ def _labels_and_weights(block: LabelledLogits) -> tuple[Array, ...]:
 
 
 def _some_scores(first: int, end: int, block: LabelledLogits) -> tuple[Array, ...]:
-    """The scores of some classes, one row a class."""
+    """The scores of some classes, one row per class."""
     return (_scores(block.logits)[:, first:end].T.cpu().numpy(),)
 
 
 def _class_histograms(data: FitData) -> Iterator[ScoreGroups]:
-    """The same from a histogram of the scores of each class, as many classes a pass as there is room for."""
+    """The rankings from histograms of the scores, for as many classes per pass as memory allows."""
     first = 1 if data.num_classes == 2 else 0
     together = max(1, data.memory // (2 * _BYTES_OF_CELLS))
     for start in range(0, data.num_classes - first, together):

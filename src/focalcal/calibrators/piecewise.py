@@ -110,7 +110,7 @@ def stacked(rows: Sequence[Array]) -> Tensor:
 
 
 def by_rows(log_probs: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    """What `log_probs` makes of the rows of `logits`, in their precision, a part at a time.
+    """Apply `log_probs` to the rows of `logits`, some at a time, and answer in their precision.
 
     >>> by_rows(lambda logits: logits.double() + 1, torch.zeros(3, 2)).dtype
     torch.float32

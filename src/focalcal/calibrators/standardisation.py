@@ -25,7 +25,7 @@ class Moments:
         self.mean = self._scatter = torch.zeros((), dtype=torch.float64)
 
     def add(self, x: Tensor, weight: Tensor, epsilon: float) -> None:
-        """More rows of relative rounding `epsilon`; summed about the mean of their block, so that nothing cancels."""
+        """Add rows of relative rounding `epsilon`, summed about the mean of their block, so that nothing cancels."""
         more = Moments(self.full)
         more.mass, more.epsilon = float(weight.sum()), epsilon
         mean = (weight @ x) / more.mass
@@ -35,7 +35,7 @@ class Moments:
         self.__dict__.update((self.merge(more) if self.mass else more).__dict__)
 
     def merge(self, other: Moments) -> Moments:
-        """Those of the rows of both."""
+        """The moments of the rows of both."""
         merged = Moments(self.full)
         merged.mass, merged.epsilon = self.mass + other.mass, max(self.epsilon, other.epsilon)
         apart, share = other.mean - self.mean, other.mass / merged.mass
@@ -45,7 +45,7 @@ class Moments:
         return merged
 
     def part(self, columns: Sequence[int], *, centred: bool = True) -> Moments:
-        """Those of some columns; about 0 instead of the mean unless `centred`."""
+        """The moments of some columns; about 0 instead of the mean unless `centred`."""
         chosen, part = list(columns), Moments()
         part.mass, part.epsilon = self.mass, self.epsilon
         part.mean, part._scatter = self.mean[chosen], self._scatter[chosen][:, chosen]
@@ -83,5 +83,5 @@ class Moments:
 
 
 def merged_moments(one: tuple[Moments, float], other: tuple[Moments, float]) -> tuple[Moments, float]:
-    """Those of the rows of both, and the sum that was taken beside them."""
+    """The moments of the rows of both, and the sum of the numbers beside them."""
     return one[0].merge(other[0]), one[1] + other[1]

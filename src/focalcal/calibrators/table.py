@@ -1,4 +1,4 @@
-"""The table of calibrators: the names that they go by, where each one is, and what may be expected of it.
+"""The table of calibrators: their names, where each class is, and what it preserves.
 
 `select_calibrator`, the command line, recipes and calibrator files all look calibrators up here, by short name, alias
 or class name. Reading the table imports no tensor library.
@@ -174,7 +174,7 @@ def register_calibrator(
     preserves: Preserves = "nothing",
     arrays: bool = False,
 ) -> None:
-    """Enter a calibrator of one's own in the table.
+    """Enter a calibrator of your own in the table.
 
     It can then be named in `select_calibrator`, on the command line and in recipes, and its files can be loaded. For
     the command line, a distribution names the module that registers it in the entry-point group

@@ -89,12 +89,12 @@ class TemperatureScaling(Calibrator):
 
 
 def plain_grid(grid: Grid | None) -> str | list[float] | None:
-    """A grid as a file keeps it."""
+    """A grid as plain values, for files."""
     return grid if grid is None or isinstance(grid, str) else [float(value) for value in grid]
 
 
 def checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Bounds of the temperature, refused unless 0 < lower < upper.
+    """Bounds of the temperature; raises unless 0 < lower < upper.
 
     >>> checked_bounds((0.1, 10))
     (0.1, 10.0)

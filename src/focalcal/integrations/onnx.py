@@ -52,7 +52,7 @@ def export_onnx(
     require_packages("export_onnx")
     calibrator.require_fitted()
     require(example.dim() >= 1 and len(example) > 0, "example", "must have at least one row", tuple(example.shape))
-    whole = _Calibrated(network, calibrator)
+    whole = _CalibratedNetwork(network, calibrator)
     with evaluating(whole):
         _require_logits(network(example), len(example))
         whole(example)  # the calibrator says here what does not suit it, before the exporter wraps the words
@@ -60,7 +60,7 @@ def export_onnx(
     write_onnx("export_onnx", whole, path, examples, "inputs", ["probs", "logits"], tolerance=tolerance)
 
 
-class _Calibrated(nn.Module):
+class _CalibratedNetwork(nn.Module):
     """From inputs to probabilities, and the logits that they were made of."""
 
     def __init__(self, network: nn.Module, calibrator: Calibrator) -> None:

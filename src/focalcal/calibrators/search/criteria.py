@@ -1,6 +1,6 @@
 r"""The criteria that calibrators minimise, by name.
 
-| name | what is minimised | smooth |
+| name | objective | smooth |
 |---|---|---|
 | `nll` | mean of $-\log p_y$ | yes |
 | `brier` | mean of $\lVert p - e_y \rVert^2$ | yes |
@@ -69,11 +69,11 @@ class Criterion:
 
     @property
     def smooth(self) -> bool:
-        """Whether it has derivatives: a mean over rows."""
+        """Whether it is a mean over rows, which has derivatives."""
         return self.name in SMOOTH
 
     def of(self, data: FitData, calibrate: LogProbs | None = None) -> float:
-        """The criterion of the data's logits, or of what `calibrate` makes of them."""
+        """The criterion of the data's logits, or of the output of `calibrate` for them."""
         if self.smooth:
             return float(data.mean(lambda block: block.mean_sum(self.column(_read(block, calibrate)))))
         if self.name == "ece":
@@ -83,7 +83,7 @@ class Criterion:
         return self.of_ranking(data.reduce(fold, ConfidenceSummary.merge).ranked())
 
     def column(self, reader: RowStatistics) -> Tensor:
-        """What a smooth criterion is the mean of, one value per row."""
+        """The value of a smooth criterion for each row."""
         if self.gamma is None:
             column: Tensor = getattr(reader, self.name)
             return column
@@ -91,7 +91,7 @@ class Criterion:
         return torch.pow(-torch.expm1(-nll), self.gamma) * nll
 
     def of_confidences(self, confidence: Array, correct: Array, weight: Array | None) -> float:
-        """A criterion that reads confidence and correctness (N,) only: the ones that are not smooth."""
+        """The value of a criterion that is not smooth, from confidence and correctness (N,)."""
         if self.name == "ece":
             bins = bin_predictions(confidence, correct, num_bins=self.num_bins, weight=weight)
             return float(bin_norm(bins, "l1"))
@@ -100,7 +100,7 @@ class Criterion:
         return self.of_ranking(Ranking.of_rows(confidence, correct, weight))
 
     def of_ranking(self, ranked: Ranking) -> float:
-        """A criterion that reads the order of confidences."""
+        """The value of a criterion that reads the order of confidences."""
         if self.name == "ada_ece":
             num_bins = min(self.num_bins, int(ranked.count.sum()))
             return float(bin_norm(bin_ranked(ranked, num_bins=num_bins, edges="equal_mass"), "l1"))

@@ -56,7 +56,7 @@ class PreparedRows:
 
 
 def prepare(block: LabelledLogits) -> PreparedRows:
-    """The rows of a block, prepared."""
+    """Prepare the rows of a block."""
     ordered, place = block.logits.topk(_count_top(block.logits.shape[1]), dim=1)
     first = ordered[:, :1]
     others = (block.logits - first).float()
@@ -92,13 +92,13 @@ class FamilySums:
 
 
 class Scratch:
-    """Memory that is used again and again: fresh pages cost more than the arithmetic that fills them."""
+    """Memory that is reused: fresh pages cost more than the arithmetic that fills them."""
 
     def __init__(self) -> None:
         self._held: dict[str, Tensor] = {}
 
     def take(self, name: str, shape: Sequence[int], device: torch.device) -> Tensor:
-        """A float32 tensor with any values, which is nobody's until its name is taken again."""
+        """An uninitialised float32 tensor, valid until its name is taken again."""
         size = math.prod(shape)
         if name not in self._held or len(self._held[name]) < size:
             self._held[name] = torch.empty(size, device=device)

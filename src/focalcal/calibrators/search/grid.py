@@ -283,7 +283,7 @@ def _merged_confidences(one: list[ConfidenceSummary], other: list[ConfidenceSumm
 
 
 class _VisitedPoints:
-    """What is known of a criterion along the temperatures."""
+    """The values of a criterion at the temperatures visited so far."""
 
     def __init__(self, data: FitData, criterion: Criterion, lines: Lines, slack: float) -> None:
         self._criterion, self._lines, self._rows, self._slack = criterion, lines, _PreparedData(data), slack
@@ -322,7 +322,7 @@ class _VisitedPoints:
 
 
 class _PreparedData:
-    """Rows in memory, prepared: once if they are few, else for each temperature anew."""
+    """Rows in memory, prepared once if they are few, otherwise again for each temperature."""
 
     def __init__(self, data: FitData) -> None:
         self._data, self._scratch = data, Scratch()

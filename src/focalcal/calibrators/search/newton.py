@@ -79,7 +79,7 @@ def criterion_derivatives(data: FitData, criterion: Criterion, gamma: float, log
 
 
 def _sums(block: LabelledLogits, criterion: Criterion, gamma: float, log_inverse: float) -> Array:
-    """Those of the rows of a block, added up."""
+    """The value and derivatives of a block, summed over its rows."""
     sums = np.zeros(6)
     for part in block.split(_BLOCK):
         sums += [part.mean_sum(column) for column in _block_derivatives(part, criterion, gamma, log_inverse)]
@@ -217,9 +217,10 @@ def search_newton(
     gamma_bounds: tuple[float, float] = GAMMA_BOUNDS,
     temperature_bounds: tuple[float, float],
 ) -> Optimum[FamilyPoint]:
-    """The least of a smooth criterion by Newton's method; a parameter whose bounds are equal is fixed.
+    """Minimise a smooth criterion by Newton's method; a parameter whose bounds are equal is fixed.
 
-    On a sample of the rows, from the best of some points and from the best temperature without a map; then on all.
+    The search starts on a sample of the rows, from the best of some points and from the best temperature without a
+    map, and ends on all rows.
     """
     some = sampled(data)
     minimum = functools.partial(minimize, gamma_bounds=gamma_bounds, temperature_bounds=temperature_bounds)

@@ -29,7 +29,7 @@ class RowSample:
         return sample
 
     def add(self, block: LabelledLogits) -> None:
-        """Take some rows of a block along."""
+        """Add some rows of a block."""
         self.blocks += _every([block], self.stride, self._rows)
         self._rows += len(block.labels)
         self._thin_out()
@@ -51,7 +51,7 @@ class RowSample:
             self.blocks, self.stride = _every(self.blocks, 2), 2 * self.stride
 
     def data(self) -> FitData:
-        """The sample as one block: many small ones would cost more in calls than in arithmetic."""
+        """The sample as data of one block: many small blocks would cost more in calls than in arithmetic."""
         wide = wide_dtype(self.blocks[0].logits.device)
         weights = [torch.ones_like(b.labels, dtype=wide) if b.weight is None else b.weight for b in self.blocks]
         together = LabelledLogits(
@@ -74,7 +74,7 @@ def _every(blocks: list[LabelledLogits], stride: int, before: int = 0) -> list[L
 
 
 class _OneBlock(FitData):
-    """A block that was read and checked before."""
+    """One block of rows that were read and checked before."""
 
     def __init__(self, block: LabelledLogits) -> None:
         self._block, (self.num_rows, self.num_classes) = block, block.logits.shape
