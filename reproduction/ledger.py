@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,8 @@ def corrections(results: Results) -> MarkdownTable:
     return MarkdownTable(["claim", "printed", "true", "check"], rows, words=4)
 
 
-def _claims_of(paper: str, results: Results) -> MarkdownTable:
+def _claims_of(results: Results, paper: str) -> MarkdownTable:
+    """The claims of a paper."""
     facts = {row["id"]: row for row in claims(paper)}
     rows = [
         [
@@ -176,28 +177,8 @@ def _claims_of(paper: str, results: Results) -> MarkdownTable:
     return MarkdownTable(["claim", "what the paper says", "standing", "found"], rows, words=4)
 
 
-@table("claims.mukhoti2020")
-def mukhoti2020(results: Results) -> MarkdownTable:
-    """The claims of Mukhoti et al. 2020."""
-    return _claims_of("mukhoti2020", results)
-
-
-@table("claims.ghosh2022")
-def ghosh2022(results: Results) -> MarkdownTable:
-    """The claims of Ghosh et al. 2022."""
-    return _claims_of("ghosh2022", results)
-
-
-@table("claims.charoenphakdee2021")
-def charoenphakdee2021(results: Results) -> MarkdownTable:
-    """The claims of Charoenphakdee et al. 2021."""
-    return _claims_of("charoenphakdee2021", results)
-
-
-@table("claims.komisarenko2024")
-def komisarenko2024(results: Results) -> MarkdownTable:
-    """The claims of Komisarenko and Kull 2024."""
-    return _claims_of("komisarenko2024", results)
+for _paper in PAPERS:
+    table(f"claims.{_paper}")(partial(_claims_of, paper=_paper))
 
 
 def _found(entry: LedgerEntry) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import comb
 from statistics import correlation, fmean, linear_regression, median
 
@@ -151,6 +152,7 @@ def paired_difference(found: Iterable[RecipeNumbers], after: str, before: str, m
 
 
 def _pairs(results: Results, measure: str) -> MarkdownTable:
+    """Two calibrators at a time, by one measure, over all runs."""
     rows = []
     for after, before in COMPARED:
         found = paired_difference([results[name] for name in TRAINED], after, before, measure)
@@ -162,22 +164,8 @@ def _pairs(results: Results, measure: str) -> MarkdownTable:
     return MarkdownTable(headings, rows)
 
 
-@table("after_training.pairs.nll")
-def pairs_by_nll(results: Results) -> MarkdownTable:
-    """Two calibrators at a time, by NLL."""
-    return _pairs(results, "nll")
-
-
-@table("after_training.pairs.ece")
-def pairs_by_ece(results: Results) -> MarkdownTable:
-    """Two calibrators at a time, by ECE."""
-    return _pairs(results, "ece_ew")
-
-
-@table("after_training.pairs.ada_ece")
-def pairs_by_ada_ece(results: Results) -> MarkdownTable:
-    """Two calibrators at a time, by AdaECE."""
-    return _pairs(results, "ece_em")
+for _name, _measure in {"nll": "nll", "ece": "ece_ew", "ada_ece": "ece_em"}.items():
+    table(f"after_training.pairs.{_name}")(partial(_pairs, measure=_measure))
 
 
 @table("after_training.pairs.published", NETWORKS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 
 from reproduction.labels import IMAGES, NETWORKS, PHASES, method_name
@@ -85,6 +86,7 @@ def labels(results: Results) -> MarkdownTable:
 
 
 def _by_loss(numbers: RecipeNumbers, measure: str, digits: int) -> MarkdownTable:
+    """The distance from people's answers by loss and calibrator."""
     phases = [phase for phase in _PHASES if any(phase in run.human for run in numbers.all_runs)]
     rows = [
         [method_name(method), *best_in_bold([distances(numbers, method, each, measure) for each in phases], digits)]
@@ -94,13 +96,5 @@ def _by_loss(numbers: RecipeNumbers, measure: str, digits: int) -> MarkdownTable
     return MarkdownTable([first, *(PHASES[phase] for phase in phases)], rows)
 
 
-@table("human.kl", *IMAGES, NETWORKS)
-def divergence(numbers: RecipeNumbers) -> MarkdownTable:
-    """KL from people's answers by loss and calibrator."""
-    return _by_loss(numbers, "kl", 3)
-
-
-@table("human.ece", *IMAGES, NETWORKS)
-def ece_to_people(numbers: RecipeNumbers) -> MarkdownTable:
-    """ECE to people's answers by loss and calibrator."""
-    return _by_loss(numbers, "ece", 2)
+table("human.kl", *IMAGES, NETWORKS)(partial(_by_loss, measure="kl", digits=3))
+table("human.ece", *IMAGES, NETWORKS)(partial(_by_loss, measure="ece", digits=2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from statistics import fmean
 
 from scipy.stats import spearmanr
@@ -46,20 +47,9 @@ def scaled(numbers: RecipeNumbers) -> MarkdownTable:
     return MarkdownTable(headings, by_row([*map(method_name, numbers.methods)], columns))
 
 
-@table("losses.temperatures.images")
-def temperatures_of_images(results: Results) -> MarkdownTable:
-    """Where T by ECE lies on images."""
-    return _temperatures([results[name] for name in IMAGES])
-
-
-@table("losses.temperatures.text")
-def temperatures_of_text(results: Results) -> MarkdownTable:
-    """Where T by ECE lies on text."""
-    return _temperatures([results[name] for name in TEXT])
-
-
-def _temperatures(found: list[RecipeNumbers]) -> MarkdownTable:
-    rows = []
+def _temperatures(results: Results, recipes: tuple[str, ...]) -> MarkdownTable:
+    """Where T by ECE lies, by family of losses."""
+    found, rows = [results[name] for name in recipes], []
     for family, (methods, low, high) in _FAMILIES.items():
         fitted = [[t for each in methods if each in one.methods for t in one.temperatures(each)] for one in found]
         every = [t for column in fitted for t in column]
@@ -67,6 +57,10 @@ def _temperatures(found: list[RecipeNumbers]) -> MarkdownTable:
         within = sum(low <= t <= high for t in every)
         rows.append([family, *shown, f"{low:g} to {high:g}", f"{within} of {len(every)}"])
     return MarkdownTable(["losses", *(one.title for one in found), "papers", "runs within"], rows)
+
+
+table("losses.temperatures.images")(partial(_temperatures, recipes=IMAGES))
+table("losses.temperatures.text")(partial(_temperatures, recipes=TEXT))
 
 
 @table("losses.agreement")
