@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from focalcal.core.convex import Bend, Local, minimize_convex
+from focalcal.core.convex import HessianProduct, PointDerivatives, minimize_convex
 
 
 def logistic(rows=60, columns=4, seed=0, scale=1.0, labels=None):
@@ -20,7 +20,7 @@ def logistic(rows=60, columns=4, seed=0, scale=1.0, labels=None):
         p = torch.sigmoid(t)
         value = -(y * torch.nn.functional.logsigmoid(t) + (1 - y) * torch.nn.functional.logsigmoid(-t)).mean()
         hessian = z.T @ (z * (p * (1 - p) / rows).unsqueeze(1))
-        return Local(float(value), z.T @ (p - y) / rows, hessian)
+        return PointDerivatives(float(value), z.T @ (p - y) / rows, hessian)
 
     return read
 
@@ -33,7 +33,7 @@ def applied(read, blocks):
         count = len(theta) // blocks
         squares = local.hessian.view(blocks, count, blocks, count)
         own = torch.stack([squares[:, k, :, k] for k in range(count)])
-        return Local(local.value, local.gradient, Bend(local.hessian.mv, own))
+        return PointDerivatives(local.value, local.gradient, HessianProduct(local.hessian.mv, own))
 
     return read_applied
 
@@ -88,7 +88,7 @@ def test_directions_that_do_not_matter_stay_where_they_are():
     def flat(theta):  # only the difference of the last two counts
         turn = torch.tensor([[1.0, 0, 0], [0, 1.0, -1.0]], dtype=torch.float64)
         local = read(turn @ theta)
-        return Local(local.value, turn.T @ local.gradient, turn.T @ local.hessian @ turn)
+        return PointDerivatives(local.value, turn.T @ local.gradient, turn.T @ local.hessian @ turn)
 
     found = minimize_convex(flat, start(3))
     assert found.converged
@@ -102,7 +102,7 @@ def test_a_quadratic_takes_one_step():
 
     def read(x):
         away = x - target
-        return Local(float(away @ bend @ away) / 2, bend @ away, bend)
+        return PointDerivatives(float(away @ bend @ away) / 2, bend @ away, bend)
 
     found = minimize_convex(read, start(2))
     assert found.iterations <= 3
@@ -132,7 +132,7 @@ def test_the_value_never_rises():
 
 def test_what_is_not_a_number_is_given_back_as_not_converged():
     def read(x):
-        return Local(float("nan"), x + np.nan, torch.full((2, 2), np.nan, dtype=torch.float64))
+        return PointDerivatives(float("nan"), x + np.nan, torch.full((2, 2), np.nan, dtype=torch.float64))
 
     found = minimize_convex(read, start(2))
     assert not found.converged

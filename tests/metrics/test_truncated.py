@@ -23,7 +23,7 @@ from focalcal.metrics.truncated import (
     temperature_interval,
     tempered_nll,
 )
-from focalcal.metrics.truncated.tails import Tail
+from focalcal.metrics.truncated.unlisted_classes import Tail
 from tests.metrics.completions import completed, cut, drawn, filled, grid, in_order
 
 EXACT = 1e-13  # a tolerance that leaves the bounds what they are on paper

@@ -18,7 +18,7 @@ from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.calibrators.standardisation import Moments, merged_moments
 from focalcal.core.checks import require
-from focalcal.core.convex import Local, minimize_convex
+from focalcal.core.convex import PointDerivatives, minimize_convex
 from focalcal.core.focal import wide_dtype
 from focalcal.core.optimum import Optimum
 
@@ -196,7 +196,7 @@ class _Regression:
         intercept = float(found.point[-1] - part.mean.dot(chosen)) if self.intercept else 0.0
         return _Fitted(slopes, intercept, found)
 
-    def _read(self, columns: tuple[int, ...], mean: Tensor, directions: Tensor, theta: Tensor) -> Local:
+    def _read(self, columns: tuple[int, ...], mean: Tensor, directions: Tensor, theta: Tensor) -> PointDerivatives:
         """The mean cross-entropy and its derivatives, in one pass."""
         features, intercept, targets, size = self.features, self.intercept, self.targets, len(theta)
 
@@ -215,7 +215,7 @@ class _Regression:
             return torch.cat([-weight.dot(entropy).view(1), gradient, hessian.flatten()]).to(theta)
 
         value, gradient, hessian = self.data.mean(sums).split([1, size, size * size])
-        return Local(float(value), gradient, hessian.view(size, size))
+        return PointDerivatives(float(value), gradient, hessian.view(size, size))
 
 
 def _moments(features: Callable[[Tensor], Tensor], blocks: Iterator[LabelledLogits]) -> tuple[Moments, float]:

@@ -30,7 +30,7 @@ from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.calibrators.standardisation import Moments, merged_moments
 from focalcal.core.checks import require
-from focalcal.core.convex import Bend, Local, minimize_convex
+from focalcal.core.convex import HessianProduct, PointDerivatives, minimize_convex
 from focalcal.core.focal import wide_dtype
 from focalcal.core.optimum import Optimum
 
@@ -381,7 +381,7 @@ class _Objective:
     def __init__(self, data: FitData, inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates) -> None:
         self.data, self.inputs, self.coordinates = data, inputs, coordinates
 
-    def read(self, theta: Tensor) -> Local:
+    def read(self, theta: Tensor) -> PointDerivatives:
         """The value at a point and its derivatives, in one pass."""
         coordinates = self.coordinates
         of_rows = functools.partial(_derivatives, self.inputs, coordinates, theta)
@@ -389,7 +389,9 @@ class _Objective:
         fixed = coordinates.penalty_hessian() if coordinates.dense else coordinates.penalty_blocks()
         bend = bend.view(coordinates.bend_shape) + fixed
         value, gradient = float(value) + coordinates.penalty(theta), gradient + coordinates.penalty_gradient(theta)
-        return Local(value, gradient, bend if coordinates.dense else Bend(functools.partial(self.bend, theta), bend))
+        return PointDerivatives(
+            value, gradient, bend if coordinates.dense else HessianProduct(functools.partial(self.bend, theta), bend)
+        )
 
     def bend(self, theta: Tensor, direction: Tensor) -> Tensor:
         """The Hessian at a point, applied to a direction, in one pass."""

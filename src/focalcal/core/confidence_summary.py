@@ -1,4 +1,4 @@
-"""Confidence and correctness of any number of rows: every one of them while there is room, a histogram beyond."""
+"""Confidence and correctness of any number of rows: exact up to a limit, a histogram beyond it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TOGETHER = 1 << 18
 
 
 class ConfidenceSummary:
-    """Rows that are added batch by batch and merged; `most_rows` is where the histogram takes over, if ever.
+    """Confidences that are added batch by batch and merged; beyond `most_rows` rows, if given, a histogram takes over.
 
     The state is `keys`, the packed rows (4 bytes each, 8 for float64), with 8 bytes more for weights; or the cells of
     the histogram.
@@ -29,13 +29,13 @@ class ConfidenceSummary:
 
     def __init__(self, most_rows: int | None = None) -> None:
         self.most_rows, self.num_rows = most_rows, 0
-        self._keys, self._weights = _Column(np.uint32), _Column(np.float64)
+        self._keys, self._weights = _GrowingArray(np.uint32), _GrowingArray(np.float64)
         self._cells: Array | None = None
         self._whole = True  # whether all weights are numbers of repeated rows
 
     @staticmethod
     def of_keys(*keys: Array) -> ConfidenceSummary:
-        """Rows that were packed before."""
+        """A summary of rows that are already packed."""
         confidences = ConfidenceSummary()
         for part in keys:
             confidences._keep(part, None)
@@ -43,7 +43,7 @@ class ConfidenceSummary:
 
     @staticmethod
     def of_cells(cells: Array) -> ConfidenceSummary:
-        """Rows of which only the histogram is left."""
+        """A summary of rows of which only the histogram is known."""
         confidences = ConfidenceSummary(most_rows=0)
         confidences.num_rows, confidences._cells = int(cells[-1 if len(cells) == 4 else 0].sum()), cells
         return confidences
@@ -55,7 +55,7 @@ class ConfidenceSummary:
 
     @property
     def exact(self) -> bool:
-        """Whether every row is still there."""
+        """Whether every row is kept."""
         return self._cells is None and (self.most_rows is None or self.num_rows <= self.most_rows)
 
     def add(self, confidence: Array, correct: Array, weight: Array | None = None) -> None:
@@ -95,7 +95,7 @@ class ConfidenceSummary:
             weight = self._weights.values[part] if len(self._weights) else None
             cells = _added(histogram(*unpack(self.keys[part]), weight), cells)
         self._cells = cells
-        self._keys, self._weights = _Column(np.uint32), _Column(np.float64)
+        self._keys, self._weights = _GrowingArray(np.uint32), _GrowingArray(np.float64)
 
     def ranked(self) -> Ranking:
         """All rows in order of confidence; in the histogram those of a cell are equal."""
@@ -107,19 +107,19 @@ class ConfidenceSummary:
         return Ranking.of_keys(self.keys if self.keys.flags.writeable else self.keys.copy())
 
     def error_bound(self, num_bins: int) -> float:
-        """How far an equal-mass ECE can be from that of all rows: 0 if they are there."""
+        """How far an equal-mass ECE can be from that of all rows: 0 if all are kept."""
         return 0.0 if self.exact else cut_error(self.cells()[0], num_bins)
 
     def cells(self) -> Array:
-        """The histogram of all rows, of one that is not `exact`."""
+        """The histogram of all rows, for a summary that is not `exact`."""
         if len(self.keys):
             self._forget()
         assert self._cells is not None
         return self._cells
 
 
-class _Column:
-    """An array that grows at its end by doubling: many small pieces between large temporaries tear the heap apart."""
+class _GrowingArray:
+    """An array that grows by doubling, because many small pieces between large temporaries fragment the heap."""
 
     def __init__(self, dtype: type) -> None:
         self._held: Array = np.empty(0, dtype=dtype)

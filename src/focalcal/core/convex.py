@@ -1,4 +1,4 @@
-r"""The minimum of a smooth convex function whose every value costs a pass over the data: Newton's method, damped.
+r"""Minimise a smooth convex function whose every value costs a pass over the data, by a damped Newton method.
 
 The step solves $(H + \mu I)\, d = -g$. The damping $\mu$ grows where the quadratic promised too much and all but
 vanishes where it held, so that the last steps double the digits. Parameters are expected in coordinates in which the
@@ -35,10 +35,10 @@ _LONG_STEP = 0.05
 
 
 @dataclass(frozen=True)
-class Bend:
-    """A Hessian that is too large to be written down: the function that applies it, and a rough idea of it.
+class HessianProduct:
+    """A Hessian that is too large to be written down: the function that applies it, and an approximation of it.
 
-    The idea is blocks (B, a, a) on its diagonal, for parameters (a, k): one block for each k, or one for all.
+    The approximation is blocks (B, a, a) on its diagonal, for parameters (a, k): one block for each k, or one for all.
     """
 
     apply: Callable[[Tensor], Tensor]
@@ -60,21 +60,21 @@ class Bend:
 
 
 @dataclass(frozen=True)
-class Local:
-    """A function at a point: its value, its gradient (m,) and its Hessian (m, m)."""
+class PointDerivatives:
+    """The value of a function at a point, its gradient (m,) and its Hessian (m, m)."""
 
     value: float
     gradient: Tensor
-    hessian: Tensor | Bend
+    hessian: Tensor | HessianProduct
 
 
-def minimize_convex(read: Callable[[Tensor], Local], start: Tensor) -> Optimum[Tensor]:
+def minimize_convex(read: Callable[[Tensor], PointDerivatives], start: Tensor) -> Optimum[Tensor]:
     """The minimum of a convex function that `read` gives with its derivatives; the value never rises on the way.
 
     `at_boundary` says that the function goes on falling, ever more slowly, to infinity.
 
     >>> def read(x):  # exp(x) - 2 x
-    ...     return Local(float(x.exp() - 2 * x), x.exp() - 2, x.exp()[None])
+    ...     return PointDerivatives(float(x.exp() - 2 * x), x.exp() - 2, x.exp()[None])
     >>> minimize_convex(read, torch.zeros(1, dtype=torch.float64)).point
     tensor([0.6931], dtype=torch.float64)
     """
@@ -105,15 +105,15 @@ def minimize_convex(read: Callable[[Tensor], Local], start: Tensor) -> Optimum[T
     return Optimum(point, here.value, steps, False, float(step.abs().max()) > _LONG_STEP)
 
 
-def _ended(point: Tensor, here: Local, steps: int, step: Tensor) -> Optimum[Tensor]:
+def _ended(point: Tensor, here: PointDerivatives, steps: int, step: Tensor) -> Optimum[Tensor]:
     endless = float(step.abs().max()) > _LONG_STEP
     # Of a minimum the step, which is known, gives the last digits.
     return Optimum(point if endless else point + step, here.value, steps, not endless, endless)
 
 
-def _step(here: Local, damping: float) -> tuple[Tensor, float]:
+def _step(here: PointDerivatives, damping: float) -> tuple[Tensor, float]:
     """The damped Newton step, and the damping that it took to make the Hessian positive definite."""
-    if isinstance(here.hessian, Bend):
+    if isinstance(here.hessian, HessianProduct):
         return _conjugate(here.hessian, here.gradient, damping), damping
     diagonal = torch.eye(len(here.gradient), dtype=here.gradient.dtype)
     while True:
@@ -123,7 +123,7 @@ def _step(here: Local, damping: float) -> tuple[Tensor, float]:
         damping *= 10
 
 
-def _conjugate(hessian: Bend, gradient: Tensor, damping: float) -> Tensor:
+def _conjugate(hessian: HessianProduct, gradient: Tensor, damping: float) -> Tensor:
     """The same step by conjugate gradients: coarse far from the minimum, fine near it, so that few passes are lost."""
     divide = hessian.rough_inverse(damping)
     step, rest = torch.zeros_like(gradient), -gradient

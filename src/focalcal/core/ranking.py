@@ -19,7 +19,7 @@ from focalcal.core.checks import Array
 
 # Groups that are scanned together, so that temporaries do not grow with the number of rows.
 BLOCK = 1 << 16
-# Rows that are sorted together: torch's sort takes some 40 bytes a row beside them.
+# Rows that are sorted together: torch's sort takes some 40 bytes per row beside them.
 _SORTED_TOGETHER = 1 << 20
 # Accuracies that differ by less are equal: shares of a group are rounded.
 _ROUNDING = 1e-12
@@ -28,7 +28,7 @@ _ROUNDING = 1e-12
 def pack(confidence: Array, correct: Array) -> Array:
     """Confidence and correctness of each row in one unsigned integer that sorts by confidence.
 
-    The sign bit of a confidence is never set, so there is room for one bit at the other end: 4 bytes a row for
+    The sign bit of a confidence is never set, so there is room for one bit at the other end: 4 bytes per row for
     float32, 8 for float64, and nothing is lost.
 
     >>> pack(np.array([1.0, 0.5], dtype=np.float32), np.array([True, False]))
@@ -87,7 +87,7 @@ class Ranking:
         value = np.empty(len(keys), dtype=np.float64 if keys.dtype == np.uint64 else np.float32)
         count, right = np.empty(len(keys), dtype=np.uint32), np.empty(len(keys), dtype=np.uint32)
         found = start = 0
-        while start < len(keys):  # a block at a time, ending where a group ends: indices take 8 bytes a row
+        while start < len(keys):  # a block at a time, ending where a group ends: indices take 8 bytes per row
             end = int(np.searchsorted(keys, keys[min(start + BLOCK, len(keys)) - 1] | keys.dtype.type(1), side="right"))
             values, correct = unpack(keys[start:end])
             starts = _group_starts(values)
@@ -268,7 +268,7 @@ class Ranking:
 
 
 class Residuals:
-    """The residuals of a ranking, made when a slice is asked for: 8 bytes a row are many."""
+    """The residuals of a ranking, computed slice by slice because all of them would take 8 bytes per row."""
 
     def __init__(self, ranked: Ranking) -> None:
         self.ranked = ranked
@@ -305,7 +305,7 @@ def whole_numbers(weight: Array) -> bool:
 
 
 def _running(column: Array) -> Any:
-    """The type of a running sum: 4 bytes a row for counts."""
+    """The type of a running sum: 4 bytes per row for counts."""
     if np.issubdtype(column.dtype, np.floating):
         return np.float64
     return np.uint32 if int(column.sum()) < 2**32 else np.uint64

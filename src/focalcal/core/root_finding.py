@@ -1,4 +1,4 @@
-"""The solver: safeguarded Newton, for many unknowns at once."""
+"""Root finding: Newton's method inside a shrinking bracket, for many unknowns at once."""
 
 from __future__ import annotations
 

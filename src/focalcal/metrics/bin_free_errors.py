@@ -24,7 +24,7 @@ def smooth_ece(
     sigma: float | None = None,
     **reading: Unpack[TargetedReadOptions],
 ) -> Measured:
-    r"""Smooth ECE: a kernel instead of bins, as wide as the error that it finds.
+    r"""Smooth ECE: a kernel instead of bins, whose width equals the error.
 
     $$ \mathrm{smECE}_\sigma = \int_0^1 \Big| \frac1N \sum_n (c_n - a_n) K_\sigma(t, c_n) \Big| \, dt,
        \qquad \mathrm{smECE} = \mathrm{smECE}_\sigma \text{ at the } \sigma \text{ that equals it} $$
@@ -51,7 +51,7 @@ def smooth_ece(
 def ks_error(
     scores: ArrayLike | PredictionSet, labels: ArrayLike | None = None, **reading: Unpack[TargetedReadOptions]
 ) -> Measured:
-    r"""Kolmogorov-Smirnov calibration error: no bins, no width.
+    r"""Kolmogorov-Smirnov calibration error, which needs neither bins nor a kernel width.
 
     $$ \max_t \Big| \frac1N \sum_{n : c_n \le t} (c_n - a_n) \Big| $$
 

@@ -118,7 +118,7 @@ def ece_debiased(
     edges: Scheme = "equal_mass",
     **reading: Unpack[TargetedReadOptions],
 ) -> Measured:
-    r"""Calibration error without the part that few rows alone bring about.
+    r"""Calibration error with the upward bias of small samples taken off.
 
     $$ \sqrt{\max\Big(0, \sum_b w_b \Big[(C_b - A_b)^2 - \frac{A_b (1 - A_b)}{n_b - 1}\Big]\Big)} $$
 
@@ -162,7 +162,7 @@ def ece_sweep(
     edges: Literal["equal_mass", "equal_width"] = "equal_mass",
     **reading: Unpack[TargetedReadOptions],
 ) -> Measured:
-    """ECE with as many bins as the data carry: the largest number, counted up, that keeps accuracies non-decreasing.
+    """ECE with the largest number of bins, counted up from one, for which bin accuracies do not decrease.
 
     Source: [roelofs2022, Alg. 1]; empty bins are skipped, as in its released code. ghosh2022 reports both forms.
 

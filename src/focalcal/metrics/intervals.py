@@ -263,7 +263,7 @@ def _require_options(num_resamples: int, level: float, method: str) -> None:
 
 
 def usual_resamples(num_rows: int) -> int:
-    """A thousand resamples, fewer where rows are so many that intervals are narrow and each resample takes long.
+    """The usual number of resamples: a thousand; fewer for many rows, where intervals are narrow and resamples slow.
 
     >>> usual_resamples(10_000), usual_resamples(50_000), usual_resamples(1_000_000)
     (1000, 400, 200)
@@ -379,5 +379,5 @@ def _bca_tails(value: float, replicates: Array, left_out: Array, tails: Array) -
 
 
 def _normal_quantile(level: Any) -> Array:
-    """By torch: importing scipy would take longer than the whole bootstrap."""
+    """The quantile of the normal distribution, by torch: importing scipy would take longer than the whole bootstrap."""
     return np.asarray(torch.special.ndtri(torch.as_tensor(level, dtype=torch.float64)))

@@ -18,7 +18,7 @@ from focalcal.metrics.prediction_set import PredictionSet, RowMean, ratio, stack
 
 
 class PredictedRows(PredictionSet):
-    """Rows in memory: a few columns (N,), with or without weights.
+    """Predictions in memory: a few columns (N,), with or without weights.
 
     >>> rows = PredictedRows({"confidence": np.array([0.9, 0.6]), "correct": np.array([True, False])}, num_classes=2)
     >>> rows.bins(1, "equal_width").gap

@@ -80,7 +80,7 @@ def brier_decomposition(
     edges: Scheme | Tensor = "equal_width",
     **reading: Unpack[TargetedReadOptions],
 ) -> BrierParts:
-    r"""How much of the squared error is miscalibration, and how much is not knowing better.
+    r"""The Brier score split into miscalibration and lack of sharpness.
 
     $$ \frac1N \sum_n (c_n - a_n)^2 = \underbrace{\sum_b w_b (C_b - A_b)^2}_{\text{calibration}}
        + \underbrace{\sum_b w_b A_b (1 - A_b)}_{\text{refinement}} + \text{within bins} $$

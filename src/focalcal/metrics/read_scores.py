@@ -45,7 +45,7 @@ def read(
     ignore_index: int | None = None,
     columns: tuple[str, ...] = COLUMNS,
 ) -> PredictionSet:
-    """Read scores once, for as many measures as you like: each of them takes the result in place of scores and labels.
+    """Read scores once for many measures; each takes the result in place of scores and labels.
 
     where `scores` are (N, K), (N,) for binary scores of the positive class, or (N, K, d1, ...), `labels` are class
     numbers, `kind` says what the scores are, and `target` whose confidence is meant: that of the predicted class
@@ -79,7 +79,7 @@ def read(
 
 
 def target_class(target: Target, num_classes: int) -> tuple[int | None, str]:
-    """The class that a target means (None: the predicted one), and how to say it."""
+    """The number of the class that a target means, None for the predicted one, and its name in definitions."""
     if target == "top_label":
         return None, "top label"
     if target == "positive":
@@ -93,7 +93,7 @@ def target_class(target: Target, num_classes: int) -> tuple[int | None, str]:
 
 
 def from_pairs(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> PredictedRows:
-    """Rows of given confidences and correctness, for those who have no scores any more.
+    """Rows made from confidences and correctness, where there are no scores.
 
     >>> from focalcal import metrics
     >>> metrics.accuracy(metrics.from_pairs([0.9, 0.8], [1, 0]))
@@ -116,7 +116,7 @@ def from_pairs(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: Arra
 def predicted_rows_of(
     scores: ArrayLike | PredictionSet, labels: ArrayLike | None, needs: tuple[str, ...], reading: Mapping[str, Any]
 ) -> PredictionSet:
-    """The same as `rows_of`, for measures that make sense for the predicted class only."""
+    """As `rows_of`, for measures that make sense for the predicted class only."""
     rows = rows_of(scores, labels, needs, reading)
     predicted = rows.target in ("top label", "given pairs")
     fix = 'Read them with target="top_label".'
@@ -127,7 +127,7 @@ def predicted_rows_of(
 def rows_of(
     scores: ArrayLike | PredictionSet, labels: ArrayLike | None, needs: tuple[str, ...], reading: Mapping[str, Any]
 ) -> PredictionSet:
-    """What a measure reads: rows as they are, or scores and labels, read for the columns that it needs."""
+    """Rows as given, or scores and labels read for the columns that a measure needs."""
     if isinstance(scores, PredictionSet):
         taken = labels is None and not reading
         require(taken, "scores", "that were read already take no labels, kind, target or weights", sorted(reading))

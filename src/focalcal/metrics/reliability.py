@@ -35,7 +35,7 @@ def reliability(
     edges: Scheme | Tensor = "equal_width",
     **reading: Unpack[TargetedReadOptions],
 ) -> Bins:
-    """The bins behind a reliability diagram: the very ones that `ece` reads.
+    """The bins behind a reliability diagram, the same that `ece` reads.
 
     >>> reliability([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs", num_bins=2).accuracy
     tensor([0.0000, 0.5000], dtype=torch.float64)
@@ -99,7 +99,7 @@ def consistency_bars(
     target: Target = "top_label",
     ignore_index: int | None = None,
 ) -> ConsistencyBars:
-    """How much of the ECE is chance: labels are redrawn from the confidences themselves, which are right by design.
+    """How much of the ECE is chance: labels are drawn again from the confidences, as if these were right.
 
     ECE is never 0 on a sample, because accuracies scatter; it means something above `ece_high` only.
 

@@ -1,4 +1,4 @@
-"""Scores and labels as callers have them, checked, and read by chunks of rows."""
+"""Scores and labels as arrays: checked, and read in chunks of rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Chunk:
 
 
 class Predictions:
-    """Scores and labels as the caller gave them, checked; read by chunks of rows, so that no copy is ever whole.
+    """Scores and labels as the caller gave them, checked; read in chunks, so that nothing is copied as a whole.
 
     >>> predictions = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 1])
     >>> predictions.num_classes, len(list(predictions.chunks()))
@@ -102,7 +102,7 @@ class Predictions:
     def chunks(self, *, check: bool = True) -> Iterator[Chunk]:
         """The rows in order, flattened to (n, K), without ignored ones; checks every value on the way.
 
-        Who reads the rows again may leave out the checks.
+        A second pass over the same rows may leave out the checks.
         """
         elements = _CHUNK.get(
             self._scores.device.type if isinstance(self._scores, Tensor) else "cpu", _CHUNK_ON_ACCELERATORS
@@ -166,7 +166,7 @@ class Predictions:
         return torch.stack([other, scores], 1)
 
     def _warn_of_probabilities(self, scores: Tensor) -> None:
-        """One warning when what came as logits looks like probabilities: taken at its word, but hardly meant."""
+        """Warn once if the values given as logits look like probabilities; they are read as logits all the same."""
         column = scores[:, 1:] if self.binary else scores
         if float(column.min()) < 0 or float(column.max()) > 1:
             return
@@ -182,7 +182,7 @@ class Predictions:
             )
 
     def _check(self, scores: Tensor, start: int, keep: Tensor | None) -> None:
-        """Refuse what no classifier can mean, naming the row."""
+        """Refuse values that are no scores of this kind, naming the row."""
 
         def row(bad: Tensor) -> int:
             place = int(bad.nonzero()[0, 0])

@@ -1,4 +1,4 @@
-"""Rows of all processes of a distributed run, together on each of them."""
+"""Gather rows and sums over all processes of a distributed run."""
 
 from __future__ import annotations
 

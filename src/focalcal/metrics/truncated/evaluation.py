@@ -111,7 +111,7 @@ class TruncatedEvaluation:
 class TruncatedSummary:
     """What the measures need of any number of `TopK` lists, added up batch by batch and merged.
 
-    4 bytes a row (8 for float64 lists, 8 more with weights) and some sums; beyond `most_rows`, if that is given, a
+    It keeps 4 bytes per row (8 for float64 lists, 8 more with weights) and some sums; beyond `most_rows`, if given, a
     histogram takes the place of the confidences, as in streams.
 
     >>> one, two = TruncatedSummary(10), TruncatedSummary(10)

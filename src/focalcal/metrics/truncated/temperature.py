@@ -15,7 +15,7 @@ from torch import Tensor
 from focalcal.core.checks import Array, require
 from focalcal.core.root_finding import solve_increasing
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
-from focalcal.metrics.truncated.extremes import (
+from focalcal.metrics.truncated.extreme_completions import (
     Completion,
     Known,
     LogTail,
@@ -24,9 +24,9 @@ from focalcal.metrics.truncated.extremes import (
     largest_mean,
     smallest_mean,
 )
-from focalcal.metrics.truncated.listed import ListedRows
-from focalcal.metrics.truncated.tails import TINY
+from focalcal.metrics.truncated.listed_rows import ListedRows
 from focalcal.metrics.truncated.top_k import TopK
+from focalcal.metrics.truncated.unlisted_classes import TINY
 
 Batches: TypeAlias = "TopK | Sequence[TopK] | Callable[[], Iterable[TopK]]"
 
@@ -73,8 +73,8 @@ def temperature_interval(batches: Batches, *, bounds: tuple[float, float] = TEMP
     where `batches` is a `TopK`, a sequence of them, or a function that opens an iterable of them anew. The optimum is
     `greedy` where in every row the classes beyond the list are filled up to the smallest listed probability one by one,
     and `spread` where they are all equal. The optimum of another completion need not lie between these two, but lies in
-    `low`..`high`: `focalcal.metrics.truncated.extremes` says why. These ends are attained up to what one class in each
-    row can do.
+    `low`..`high`: `focalcal.metrics.truncated.extreme_completions` says why. These ends are attained up to what one
+    class in each row can do.
 
     Labels of which nothing is known have no NLL, and their rows are left out. That favours low temperatures, as the
     model was wrong there: with such rows in, the optimum is at least `low_with_unknown`, and nothing bounds it from

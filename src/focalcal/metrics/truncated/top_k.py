@@ -12,7 +12,7 @@ from torch import Tensor
 
 from focalcal.core.checks import SUM_TOLERANCE, Array, ArrayLike, from_numpy, require, to_float_tensor
 from focalcal.errors import InputError
-from focalcal.metrics.truncated.listed import ListedRows
+from focalcal.metrics.truncated.listed_rows import ListedRows
 from focalcal.predictions.arrays import checked_weight
 
 # Listed values that are taken together: their temporaries stay in the cache.

@@ -108,7 +108,7 @@ class _Options:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _DrawnBins:
     """The bars, those whose shares are the histogram, and the error over the diagram."""
 
     bars: Bars
@@ -123,7 +123,7 @@ class _Measured:
         return measured_title(self.error, *means, name=self.error_name)
 
 
-def _measured(scores: Measurable, labels: ArrayLike | None, options: _Options) -> _Measured:
+def _measured(scores: Measurable, labels: ArrayLike | None, options: _Options) -> _DrawnBins:
     ready = isinstance(scores, (PredictionSet, Evaluation, Diagram))
     require(labels is None or not ready, "labels", "must not be given beside what was measured", type(scores).__name__)
     if isinstance(scores, Diagram):
@@ -136,7 +136,7 @@ def _measured(scores: Measurable, labels: ArrayLike | None, options: _Options) -
     return _of_rows(scores, options)
 
 
-def _of_rows(rows: PredictionSet, options: _Options) -> _Measured:
+def _of_rows(rows: PredictionSet, options: _Options) -> _DrawnBins:
     require(rows.target != CLASSWISE, "scores", "must be rows of one class or the top label", f"the {rows.target}")
     edges, num_bins = options.edges, options.num_bins
     if edges in ("equal_mass", "array_split"):
@@ -148,7 +148,7 @@ def _of_rows(rows: PredictionSet, options: _Options) -> _Measured:
     return _of_bins(bins, band, rows.bins(options.num_bins, "equal_width"), options)
 
 
-def _of_evaluation(evaluation: Evaluation, options: _Options) -> _Measured:
+def _of_evaluation(evaluation: Evaluation, options: _Options) -> _DrawnBins:
     known = {"equal_width": evaluation.bins, "equal_mass": evaluation.equal_mass_bins}
     rule, fix = f"of an evaluation must be one of {', '.join(known)}", "Give scores and labels for other bins."
     require(options.edges in known, "edges", rule, repr(options.edges), fix)
@@ -157,15 +157,15 @@ def _of_evaluation(evaluation: Evaluation, options: _Options) -> _Measured:
     return _of_bins(bins, band, evaluation.bins, options)
 
 
-def _of_bins(bins: Bins, band: tuple[Tensor, Tensor] | None, equal_width: Bins, options: _Options) -> _Measured:
+def _of_bins(bins: Bins, band: tuple[Tensor, Tensor] | None, equal_width: Bins, options: _Options) -> _DrawnBins:
     bars = bars_of(bins, level=options.level, chance=band)
-    return _Measured(bars, bars_of(equal_width), float(bin_norm(bins, "l1")), _error_name(options.edges))
+    return _DrawnBins(bars, bars_of(equal_width), float(bin_norm(bins, "l1")), _error_name(options.edges))
 
 
-def of_diagram(diagram: Diagram, equal_width: Diagram, *, chance: bool = True) -> _Measured:
+def of_diagram(diagram: Diagram, equal_width: Diagram, *, chance: bool = True) -> _DrawnBins:
     """The bars of a report's diagram, and those of its histogram."""
     bars = _bars_of_diagram(diagram, chance)
-    return _Measured(bars, _bars_of_diagram(equal_width, False), diagram.error, _error_name(diagram.scheme))
+    return _DrawnBins(bars, _bars_of_diagram(equal_width, False), diagram.error, _error_name(diagram.scheme))
 
 
 def _bars_of_diagram(diagram: Diagram, chance: bool) -> Bars:

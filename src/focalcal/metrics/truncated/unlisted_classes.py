@@ -1,4 +1,4 @@
-r"""What the classes beyond a list can hold.
+r"""The probabilities that the classes beyond a list can have.
 
 Beyond the list there are n classes. They share the mass $r$, and none of them exceeds the cap $c$, the smallest listed
 probability. A completion is any $q \in [0, c]^n$ with $\sum_j q_j = r$. Over all completions, $\sum_j f(q_j)$ of a

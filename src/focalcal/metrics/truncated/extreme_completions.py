@@ -31,7 +31,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from focalcal.metrics.truncated.tails import TINY, Tail
+from focalcal.metrics.truncated.unlisted_classes import TINY, Tail
 
 # A class with exp(-60) of what the first one has changes no digit, nor do all classes of a vocabulary together.
 _NOTHING = 60.0

@@ -1,4 +1,4 @@
-r"""From lists to rows: what each row says at the lower and at the upper end of every measure.
+r"""Rows of lists of the most likely classes: their columns at the lower and the upper end of every measure.
 
 With $p$ the listed probabilities, $r$ what is left of 1, n the classes beyond the list and $c$ the smallest listed one,
 $r$ is kept in $[0, n c]$ and everything divided by $\sum p + r$, so that rounding never makes a row impossible. A label
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.checks import Array
-from focalcal.metrics.truncated.tails import Tail
+from focalcal.metrics.truncated.unlisted_classes import Tail
 
 # Counts of classes are taken from quotients that may be off by their rounding: outwards, to stay on the safe side.
 _ROUNDING = 1e-9
