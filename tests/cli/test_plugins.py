@@ -70,14 +70,16 @@ def test_functions_and_groups_become_commands(installed):
     installed += [Installed("greet", f"{__name__}:greet"), Installed("lab", f"{__name__}:group")]
     assert call("greet", "--name", "you").out == "hello you\n"
     assert call("lab", "other").out == "hello nobody\n"
-    assert "A group of two commands." in call("--help").out
-    assert "greet" in call("lab", "-h").out
+    shown = call("lab", "-h").out
+    assert "A group of two commands." in shown
+    assert "greet" in shown
 
 
 def test_a_plugin_is_loaded_only_when_it_is_needed(installed):
     installed.append(Installed("greet", f"{__name__}:greet"))
     call("--version")
     call("evaluate", "--help")
+    assert "Part of some-package." in call("--help").out
     assert LOADED == []
     call("greet")
     assert LOADED == ["greet"]
@@ -89,9 +91,7 @@ def test_a_broken_plugin_names_its_distribution_and_breaks_nothing_else(installe
     assert (answer.code, answer.out) == (1, "")
     assert "`focalcal broken` is part of some-package, which cannot be loaded (ModuleNotFoundError" in answer.err
     assert len(answer.err.splitlines()) == 1
-    shown = call("--help")
-    assert shown.code == 0
-    assert "Cannot be loaded from some-package." in shown.out
+    assert call("--help").code == 0
     assert call("greet").code == 0
 
 

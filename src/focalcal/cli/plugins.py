@@ -1,7 +1,7 @@
 """Commands that other distributions add through the entry-point group `focalcal.commands`.
 
 An entry point is a Typer application or a function that Typer can make a command of. It is imported only when its
-command runs or when `focalcal --help` lists it. One that cannot be imported says so, and every other command works.
+command is called. One that cannot be imported says so then, and every other command works.
 """
 
 from __future__ import annotations
@@ -26,6 +26,16 @@ _OPTIONAL = {
 class CommandGroup(TyperGroup):
     """The commands of focalcal, followed by those of other distributions."""
 
+    _lists_only = False
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, which lists all commands and imports none."""
+        self._lists_only = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._lists_only = False
+
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all commands; nothing is imported for them."""
         own = super().list_commands(ctx)
@@ -38,7 +48,7 @@ class CommandGroup(TyperGroup):
             return own
         entry = _installed().get(cmd_name)
         if entry is not None:
-            return _loaded(entry)
+            return _placeholder(entry) if self._lists_only else _loaded(entry)
         return _not_installed(cmd_name) if cmd_name in _OPTIONAL else None
 
 
@@ -46,15 +56,26 @@ def _installed() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
+def _source(entry: EntryPoint) -> str:
+    """The distribution that an entry point belongs to."""
+    return entry.dist.name if entry.dist is not None else entry.value
+
+
+def _placeholder(entry: EntryPoint) -> Any:
+    """What a list of commands shows of an entry point."""
+    said = _OPTIONAL[entry.name][1] if entry.name in _OPTIONAL else f"Part of {_source(entry)}."
+    return _command(entry.name, lambda: None, help=said)
+
+
 def _loaded(entry: EntryPoint) -> Any:
     """The command of an entry point; where it cannot be imported, a command that says so."""
-    source = entry.dist.name if entry.dist is not None else entry.value
+    source = _source(entry)
     try:
         return _command(entry.name, entry.load())
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         message = f"`focalcal {entry.name}` is part of {source}, which cannot be loaded ({why}). Reinstall {source}."
-        return _failing_command(entry.name, FocalCalError(message), f"Cannot be loaded from {source}.")
+        return _failing_command(entry.name, FocalCalError(message))
 
 
 def _not_installed(name: str) -> Any:
@@ -73,7 +94,7 @@ def _command(name: str, plugin: typer.Typer | Callable[..., Any], **settings: An
     return command
 
 
-def _failing_command(name: str, error: FocalCalError, help_text: str) -> Any:
+def _failing_command(name: str, error: FocalCalError, help_text: str = "") -> Any:
     """A command that raises an error, whatever its arguments are."""
 
     def fail() -> None:
