@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --no-compile --constraint constraints.txt
 # Two workers. Tests that share something dear, such as the built site, are a group and go to the same worker.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
-.PHONY: help demo install test test-times types check docs serve docs-version format bench clean
+.PHONY: help demo install test test-times types check docs serve docs-version format bench mutants clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -80,6 +80,17 @@ $(BENCH)/bench.stamp: pyproject.toml lab/pyproject.toml constraints.txt
 
 bench: $(BENCH)/bench.stamp  ## Run all benchmarks against their peers and make their pages (QUICK=1: see that they run)
 	$(BENCH)/bin/python benchmarks/run.py $(if $(filter-out 0,$(QUICK)),--quick)
+
+$(VENV)/mutants.stamp: $(VENV)/dev.stamp
+	$(INSTALL) --editable '.[mutants]'
+	@touch $@
+
+# Tests of the library that run in this one process: a mutant is not seen in another one.
+MUTANT_TESTS := $(addprefix tests/,core losses metrics calibrators files golden test_select.py test_public.py test_atomic.py) \
+	lab/tests/claims $(addprefix src/focalcal/,core losses metrics calibrators files predictions select.py atomic.py)
+mutants: $(VENV)/mutants.stamp  ## Change the code in 426 places and see that a test fails each time (an hour)
+	rm -rf build/mutants
+	$(BIN)/python tools/mutants/run.py --without test_ray.py --without distributed $(MUTANT_TESTS)
 
 clean:  ## Remove the environments, what was built, and all caches
 	rm -rf $(VENV) $(BENCH) build dist lab/dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
