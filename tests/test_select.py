@@ -616,6 +616,7 @@ def test_logits_that_look_like_probabilities_are_warned_of_once():
         ({"criterion": "accuracy"}, "criterion: must be one of error, nll, brier"),
         ({"criterion": "ecce"}, "criterion: must be one of error"),
         ({"level": 95}, "level: must lie between 0 and 1"),
+        ({"level": 1.0}, "level: must lie between 0 and 1"),
         ({"seed": -1}, "seed: must not be negative"),
         ({"methods": []}, "methods: must name at least one method"),
         ({"methods": {}}, "methods: must name at least one method"),

@@ -129,6 +129,16 @@ def test_ties_go_to_the_temperature_nearest_to_one_and_to_gamma_zero(criterion):
     assert not found.at_boundary
 
 
+def test_in_memory_every_point_that_may_be_the_best_is_measured_exactly(monkeypatch):
+    logits, labels = planted(300, 3)
+    temperatures = (0.8, 1.0, 1.2, 1.6, 2.0, 3.0)
+    best = scan_grid(data_of(logits, labels), Criterion("nll"), (0.0,), temperatures)
+    assert best.point.temperature != 1.0
+    monkeypatch.setattr(grid, "SCAN_ERROR", 1.0)  # by its approximate value any point may be the best
+    monkeypatch.setattr(grid, "_EXACT_STREAMED", 1)
+    assert scan_grid(data_of(logits, labels), Criterion("nll"), (0.0,), temperatures) == best
+
+
 def test_rows_that_are_not_kept_give_the_same_result(monkeypatch):
     logits, labels = planted(300, 30)
     gammas, temperatures = (-0.5, 0.0, 0.5, 1.0), (0.8, 1.2, 1.6, 2.0)

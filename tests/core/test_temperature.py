@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 import focalcal as fc
+from focalcal.core import temperature
 
 
 def worst_difference(rows, gamma, inverse_temperature):
@@ -75,6 +77,16 @@ def test_optimal_temperature_does_not_depend_on_its_start(start):
     assert fc.optimal_temperature(3 * logits, labels, start=start) == pytest.approx(
         fc.optimal_temperature(3 * logits, labels), rel=1e-9
     )
+
+
+def test_a_start_near_the_answer_is_faster(monkeypatch):
+    logits, labels = calibrated_logits(500, 5)
+    passes = Mock(side_effect=temperature.tempered_sums)
+    monkeypatch.setattr(temperature, "tempered_sums", passes)
+    best = fc.optimal_temperature(30 * logits, labels)
+    far = passes.call_count
+    assert fc.optimal_temperature(30 * logits, labels, start=best) == pytest.approx(best)
+    assert passes.call_count - far < far
 
 
 @pytest.mark.parametrize("start", [0.0, -1.0, float("nan"), float("inf")])

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files import Columns, read_predictions, rewrite_predictions
-from focalcal.files.memory_limits import require_no_bomb
+from focalcal.files import Columns, parquet, read_predictions, rewrite_predictions
+from focalcal.files.memory_limits import require_memory, require_no_bomb
 from tests.files.malformed import Case, good, make_all
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="focalcal-malformed-")
@@ -63,6 +63,18 @@ def test_a_bomb_is_larger_than_a_gibibyte_and_grows_more_than_two_hundred_times(
     require_no_bomb("val.npz:", size // 200 + 1, size)
     with pytest.raises(InputError, match=r"^val.npz: would grow from 5\.1 MiB to 1\.0 GiB, as no real scores do\."):
         require_no_bomb("val.npz:", size // 200, size)
+
+
+def test_as_much_as_the_machine_holds_may_be_read(monkeypatch):
+    monkeypatch.setattr("focalcal.files.memory_limits.machine_memory", lambda: 100)
+    require_memory("val.npz", 100)
+    with pytest.raises(InputError, match="would take 101 bytes"):
+        require_memory("val.npz", 101)
+
+
+def test_a_small_parquet_file_is_read_without_a_buffer_of_the_size_it_declares():
+    assert parquet._limits(parquet._SMALL)["buffer_size"] == 0
+    assert parquet._limits(parquet._SMALL + 1)["buffer_size"] > 0
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):

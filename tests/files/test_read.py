@@ -15,6 +15,8 @@ from torch import bfloat16, float32 as torch_float32, tensor
 
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.files import Columns, FileFormat, PredictionTable, read_predictions, write_predictions
+from focalcal.files.arrow_rows import ArrowRows, sliced
+from focalcal.files.column_names import ScoreColumns
 from focalcal.files.table import CSV, FORMATS, format_of
 
 pa = pytest.importorskip("pyarrow")
@@ -368,6 +370,15 @@ def test_formats_are_listed_without_torch_and_files_are_read_without_pyarrow():
     listing, reading = (set(line.split()) for line in done.splitlines())
     assert not {"torch", "numpy"} & listing
     assert not {"pyarrow", "pandas", "scipy", "sklearn"} & reading
+
+
+def test_large_record_batches_are_read_in_slices_of_bounded_size(monkeypatch):
+    monkeypatch.setattr("focalcal.files.arrow_rows.rows_per_batch", lambda width: 12 // width)
+    batch = pa.record_batch({name: np.arange(10.0) for name in "abc"})
+    rows = ArrowRows("val", ScoreColumns(("a", "b", "c"), "logits", single=False))
+    slices = list(sliced(rows, iter([batch[:0], batch])))
+    assert [each.num_rows for each in slices] == [4, 4, 2]
+    assert pa.Table.from_batches(slices) == pa.Table.from_batches([batch])
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):

@@ -195,7 +195,8 @@ def test_shards_go_into_a_folder_under_their_names(tmp_path):
     assert rewrite_predictions(str(tmp_path / "part-*.npz"), tmp_path / "out", softmax) == 120
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == [f"part-{k}.npz" for k in range(3)]
     assert read_predictions(tmp_path / "out").num_rows == 120
-    assert rewrite_predictions([tmp_path / "part-0.npz", tmp_path / "part-1.npz"], tmp_path / "two", softmax) == 80
+    two = [tmp_path / "part-0.npz", tmp_path / "part-1.npz"]
+    assert rewrite_predictions(two, tmp_path / "new" / "two", softmax) == 80
     assert rewrite_predictions([tmp_path / "part-0.npz"], tmp_path / "one.npz", softmax) == 40
     (tmp_path / "other").mkdir()
     write_predictions(make_table(), tmp_path / "other" / "part-0.npz")

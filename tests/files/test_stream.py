@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 import focalcal as fc
 from focalcal.errors import InputError
 from focalcal.files import Columns, PredictionStream, PredictionTable, rewrite_predictions, write_predictions
+from focalcal.files.datasets import _of_hugging_face
 from focalcal.files.derived_streams import MappedStream, calibrated, share_of
 from focalcal.files.read_ahead import read_ahead
 from focalcal.files.table import FORMATS, format_of
@@ -239,6 +241,13 @@ def test_a_dataset_of_hugging_face(streaming):
     stream = PredictionStream(dataset)
     same_numbers(fc.evaluate(stream), fc.evaluate(LOGITS, LABELS), near=1e-6)
     assert fc.evaluate(stream, by="language")["de"].n == (LANGUAGES == "de").sum()
+
+
+def test_a_large_dataset_of_hugging_face_is_read_in_pieces_with_names():
+    rows = 64 * 8192
+    for pieces, names in ((1, ["dataset"]), (2, ["dataset, piece 1 of 2", "dataset, piece 2 of 2"])):
+        dataset = SimpleNamespace(num_rows=pieces * rows, shard=lambda *place, contiguous: place)
+        assert [part.name for part in _of_hugging_face(dataset)] == names
 
 
 def batches(size=250):

@@ -129,6 +129,9 @@ def test_update_from_a_loader_leaves_the_model_as_it_was():
     assert model.training
     expected.update(model.eval()(inputs).detach(), labels)
     assert_close(loss.gamma, expected.gamma)
+    loss.update_from(loader, model)
+    assert not model.training
+    loss.update_from(loader, lambda inputs: model(inputs))
 
 
 def test_images_and_ignored_pixels_are_rows_like_any_other():
@@ -238,6 +241,11 @@ def test_a_bad_update_is_refused_and_leaves_the_state_alone(spoil, match):
     assert all(torch.equal(a, b) for a, b in zip(pending, loss._pending, strict=True))
 
 
+@pytest.mark.parametrize("gamma", [-2.0, 20.0])
+def test_gamma_may_start_at_a_bound(gamma):
+    assert (fc.AdaFocalLoss(gamma_init=gamma).gamma == gamma).all()
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -246,6 +254,7 @@ def test_a_bad_update_is_refused_and_leaves_the_state_alone(spoil, match):
         ({"gamma_init": 30.0}, "gamma_init: must lie between the bounds"),
         ({"gamma_min": 1.0}, "gamma_min, gamma_max: must lie on both sides of 0"),
         ({"switch_at": 3.0}, "switch_at: must lie in"),
+        ({"switch_at": 0.0}, "switch_at: must lie in"),
         ({"reduction": "x"}, "reduction: must be"),
         ({"weight": torch.tensor([-1.0, 1.0])}, "weight: must not be negative"),
     ],

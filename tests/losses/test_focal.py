@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import focalcal as fc
+from focalcal.losses.focal import _row_weight
 
 
 def batch(*shape, classes=5, seed=0, dtype=torch.float64):
@@ -45,6 +46,13 @@ def test_gamma_zero_is_cross_entropy_in_every_option(reduction, smoothing, weigh
     ours.sum().backward()
     theirs.sum().backward()
     assert_close(x.grad, y.grad, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gradient_of_a_small_batch_takes_the_memory_of_its_logits(dtype):
+    logits, labels = batch(8, dtype=dtype)
+    loss = fc.focal_loss(logits.requires_grad_(), labels, gamma=2.0)
+    assert loss.grad_fn.gradient.dtype == dtype
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 3.0])
@@ -201,6 +209,30 @@ def test_torch_compile_gives_the_eager_loss_and_gradient(make):
     fast.backward()
     assert_close(fast, eager, rtol=1e-5, atol=1e-7)
     assert_close(y.grad, x.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_a_module_passes_every_option_on_and_has_gamma_3_unless_told_otherwise():
+    logits, labels = batch(8)
+    options = {"weight": torch.linspace(0.5, 2, 5, dtype=torch.float64), "ignore_index": int(labels[0])}
+    options |= {"label_smoothing": 0.1, "reduction": "sum"}
+    expected = fc.focal_loss(logits, labels, gamma=3.0, **options)
+    assert_close(fc.FocalLoss(**options)(logits, labels), expected, rtol=0, atol=0)
+    assert fc.LinearFocalLoss().gamma == 3.0
+
+
+def test_the_plain_mean_takes_the_path_without_a_mask_and_no_look_at_the_values():
+    logits, labels = batch(4)
+    assert _row_weight(labels, None, None, "mean") == 0.25
+    assert torch.isnan(fc.focal_loss(logits * math.nan, labels, gamma=2.0))
+
+
+def test_a_tensor_with_one_gamma_is_a_number_and_one_with_more_has_a_gamma_for_each_class():
+    logits, labels = batch(6)
+    labels[1] = -100
+    assert fc.FocalLoss(torch.tensor(2.0)).gamma == 2.0
+    gamma = torch.arange(5.0)
+    expected = fc.focal_loss(logits, labels, gamma=gamma[labels.clamp(min=0)])
+    assert_close(fc.FocalLoss(gamma)(logits, labels), expected)
 
 
 def test_a_module_is_saved_with_its_weights_and_class_gammas():

@@ -65,6 +65,7 @@ def test_the_choice_of_gamma_carries_no_gradient():
         (lambda: fc.StepGamma.lambert([0.6]), "p0: must lie strictly between 0 and 0.5"),
         (lambda: fc.ScheduledGamma([5, 3]), "gammas: must be one more than milestones; got 2 and 2"),
         (lambda: fc.ScheduledGamma([5, 3, 1], [250, 100]), "milestones: must rise"),
+        (lambda: fc.ScheduledGamma([5, 3, 1], [100, 100]), "milestones: must rise"),
         (lambda: fc.ScheduledGamma([5, 3, 1]).set_epoch(-1), "epoch: must not be negative"),
         (lambda: fc.ScheduledGamma([5, 3, 1]).set_epoch(1, total_epochs=0), "total_epochs: must be positive"),
     ],

@@ -42,13 +42,13 @@ def test_sequences_are_rows():
 
 
 def test_under_autocast_it_computes_like_a_linear_layer():
-    hidden, weight, _, labels = layer(dtype=torch.float32)
+    hidden, weight, bias, labels = layer(dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = fc.LinearFocalLoss()(hidden, weight, labels)
+        loss = fc.LinearFocalLoss()(hidden, weight, labels, 4 * bias)
     loss.backward()
     assert loss.dtype == torch.float32
     assert weight.grad.dtype == torch.float32
-    assert_close(loss, fc.FocalLoss()(hidden @ weight.T, labels), rtol=3e-2, atol=1e-2)
+    assert_close(loss, fc.FocalLoss()(hidden @ weight.T + 4 * bias, labels), rtol=3e-2, atol=1e-2)
 
 
 def test_float16_gradients_of_a_mean_over_many_rows_do_not_vanish():

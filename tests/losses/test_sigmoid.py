@@ -67,6 +67,7 @@ def test_vmap_over_the_batch_equals_the_batch():
         (lambda x, y: fc.sigmoid_focal_loss(x[:0], y[:0]), "logits: the batch is empty"),
         (lambda x, y: fc.sigmoid_focal_loss(x, y, alpha=2.0), r"alpha: must lie in \[0, 1\]"),
         (lambda x, y: fc.sigmoid_focal_loss(x, y, reduction="x"), "reduction: must be"),
+        (lambda x, y: fc.BinaryFocalLoss(validate=True)(x / 0, y), "logits: every value must be finite"),
     ],
 )
 def test_bad_input_is_refused(call, match):

@@ -95,6 +95,7 @@ def test_probabilities_that_do_not_sum_to_one_are_refused_by_row(call):
 @every_measure
 def test_probabilities_outside_zero_and_one_are_refused_by_row(call):
     refused("scores", call, changed(PROBS, 9, [1.2, -0.2, 0.0, 0.0]), LABELS, kind="probs", also="row 9")
+    refused("scores", call, changed(PROBS, 9, [1.2, 0.0, 0.0, 0.0]), LABELS, kind="probs", also="in [0, 1]; row 9")
     refused("scores", call, changed(PROBS[:, 0], 9, 1.2), LABELS % 2, kind="probs")
 
 
@@ -224,6 +225,8 @@ def test_unknown_edges_are_refused(name):
 
 
 def test_other_options_out_of_range_are_refused():
+    for num_bins in (0, 2.5):
+        refused("num_bins", m.evaluate, LOGITS, LABELS, num_bins=num_bins)
     refused("edges", m.ece_sweep, LOGITS, LABELS, edges="quantile")
     refused("k", m.top_k_accuracy, LOGITS, LABELS, k=0)
     refused("by", m.auroc_correctness, LOGITS, LABELS, by="margin")
@@ -313,6 +316,8 @@ def test_real_logits_and_probabilities_named_as_such_give_no_warning(name):
     assert warned(ONCE[name], np.log(PROBS), LABELS, kind="log_probs") == []
     assert warned(ONCE[name], np.log(PROBS), LABELS) == []
     within_zero_and_one = np.random.default_rng(0).uniform(0, 1, LOGITS.shape)  # small logits: the rows sum to no 1
+    assert warned(ONCE[name], within_zero_and_one, LABELS) == []
+    within_zero_and_one[:, 0] = 1 - within_zero_and_one[:, 1:].sum(1)  # the rows sum to 1, with negative entries
     assert warned(ONCE[name], within_zero_and_one, LABELS) == []
 
 

@@ -91,7 +91,7 @@ def test_an_evaluation_survives_json_and_pickle_and_knows_its_equals():
 
 def test_json_of_another_schema_is_refused():
     plain = fc.evaluate(LOGITS, LABELS).to_dict() | {"schema": 99}
-    with pytest.raises(fc.InputError, match="schema 1; got 99"):
+    with pytest.raises(fc.InputError, match=r"schema 1; got 99\. It was written by another version"):
         fc.Evaluation.from_dict(plain)
 
 
@@ -121,6 +121,10 @@ def test_warnings_name_what_cannot_be_trusted():
     assert any("6 of 7 classes do not occur in the labels: 1, 2, 3, 4, 5, ..." in warning for warning in few.warnings)
     many = fc.evaluate(np.tile(LOGITS, (60, 1)), np.tile(LABELS, 60))
     assert many.warnings == ()
+    for rows, warned in ((49, 1), (50, 0)):  # fewer than 50 rows in a bin are few
+        scores = np.tile([[2.0, 0.0], [0.0, 2.0]], (25, 1))[:rows]
+        said = fc.evaluate(scores, scores.argmax(1), num_bins=1).warnings
+        assert sum("Bins of equal mass hold fewer than 50" in warning for warning in said) == warned
 
 
 def test_undefined_numbers_are_none():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,10 @@ from scipy import stats
 
 import focalcal as fc
 from focalcal import metrics as m
+from focalcal.core.binning import bin_predictions
 from focalcal.metrics import intervals
+from focalcal.metrics.classwise_rows import ClassBinSums
+from focalcal.metrics.reliability import chance_band
 
 RNG = np.random.default_rng(0)
 LOGITS = 2 * RNG.normal(size=(300, 4))
@@ -180,6 +184,10 @@ def test_undefined_values_are_left_out_of_the_skewness():
     expected = intervals._bca_tails(0.8, replicates, left_out, tails)
     assert intervals._bca_tails(0.8, replicates, np.append(left_out, np.nan), tails) == pytest.approx(expected)
     assert expected != pytest.approx(intervals._bca_tails(0.8, replicates, np.ones(50), tails))
+    bias = stats.norm.ppf((replicates < 0.8).mean())
+    shifted = bias + stats.norm.ppf(tails)
+    acceleration = -stats.skew(left_out) / (6 * np.sqrt(len(left_out)))
+    assert expected == pytest.approx(stats.norm.cdf(bias + shifted / (1 - acceleration * shifted)))
 
 
 def test_a_debiased_estimate_stays_unbiased_in_resamples():
@@ -334,3 +342,17 @@ def test_intervals_of_calibration_errors_cover_the_truth_also_where_noise_is_muc
         found = m.bootstrap(name, rows, labels_of(rows), num_resamples=400)
         hits += found.low <= truth <= found.high
     assert 170 <= hits <= 198
+
+
+def test_the_chance_band_of_rows_that_rounding_made_more_than_sure_is_one():
+    bins = bin_predictions(torch.ones(20), torch.ones(20), num_bins=1)
+    sure = replace(bins, confidence=bins.confidence + 1e-12)
+    assert [end.tolist() for end in chance_band(sure)] == [[1.0], [1.0]]
+
+
+def test_bins_of_classes_count_the_rows_unless_weights_are_whole_numbers():
+    probs, labels = torch.tensor([[0.9, 0.1], [0.9, 0.1]]), torch.tensor([0, 1])
+    for weight, counted in ((None, 2.0), ([0.5, 0.25], 2.0), ([3.0, 1.0], 4.0)):
+        sums = ClassBinSums(2, 1)
+        sums.add(probs, labels, None if weight is None else torch.tensor(weight, dtype=torch.float64))
+        assert sums.bins().count.tolist() == [[counted], [counted]]

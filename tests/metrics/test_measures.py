@@ -399,6 +399,17 @@ def test_mmce_equals_the_double_loop(data, target, weighted):
     assert ours == pytest.approx(error, abs=1e-10)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_mmce_does_not_depend_on_the_scale_of_the_weights(weighted):
+    data = DATA["distinct"]
+    weights = np.linspace(1.0, 2.0, len(data.labels))
+    large, small = (
+        m.mmce(data.scores, data.labels, kind=data.kind, weighted=weighted, sample_weight=scale * weights)
+        for scale in (1.0, 2.0**-30)
+    )
+    assert small == pytest.approx(large, rel=1e-12)
+
+
 # ------------------------------------------------------------------------------------- targets, definitions and tables
 
 

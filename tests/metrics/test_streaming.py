@@ -16,7 +16,7 @@ import torch
 import focalcal as fc
 from focalcal import metrics as m
 from focalcal.core.binning import Bins
-from focalcal.core.confidence_histogram import CELLS, cell_of
+from focalcal.core.confidence_histogram import CELLS, cell_of, cut_error
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.metrics import streaming
 
@@ -816,3 +816,7 @@ def test_bad_batches_are_refused_as_by_the_functions(family):
         metric.update(torch.randn(2, 3), torch.tensor([0, 3]))
     with pytest.raises(InputError, match="kind"):
         families(3, kind="odds")[family]().update(torch.randn(2, 3), torch.tensor([0, 1]))
+
+
+def test_an_empty_histogram_has_no_error():
+    assert cut_error(np.zeros(CELLS), num_bins=3) == 0

@@ -23,6 +23,7 @@ from focalcal.metrics.truncated import (
     temperature_interval,
     tempered_nll,
 )
+from focalcal.metrics.truncated.listed_rows import ListedRows
 from focalcal.metrics.truncated.unlisted_classes import Tail
 from tests.metrics.completions import completed, cut, drawn, filled, grid, in_order
 
@@ -744,10 +745,23 @@ def test_weights_and_batches_do_what_repeated_rows_do():
     assert temperature_interval(weighted).num_rows <= np.count_nonzero(weight)
 
 
+def test_classes_before_a_label_beyond_the_list_are_at_least_those_that_its_own_share_leaves_no_room_for():
+    """Of 0.6 in three classes of at most 0.25, two must exceed 0.15: with one, 0.25 + 0.15 + 0.15 is too little."""
+    log_probs, given = (
+        torch.tensor([[0.25]], dtype=torch.float64).log(),
+        torch.tensor([0.15], dtype=torch.float64).log(),
+    )
+    rows = ListedRows(torch.tensor([[0]]), log_probs, torch.tensor([1]), given, num_classes=5, tolerance=1e-5)
+    assert [int(rank) for rank in rows.ranks] == [3, 4]
+
+
 def test_a_model_without_a_mistake_is_sharpened_to_the_end_of_the_search():
     interval = temperature_interval(TopK([[0, 1]] * 2, np.log([[0.6, 0.3]] * 2), [0, 0], num_classes=9))
     assert interval.at_boundary
     assert interval.low == pytest.approx(0.01)
+    wrong = temperature_interval(TopK([[0, 1]] * 2, np.log([[0.9, 0.05]] * 2), [1, 1], num_classes=9))
+    assert wrong.at_boundary
+    assert wrong.high == pytest.approx(1000)
 
 
 def test_temperatures_that_cannot_be_found_are_refused():
