@@ -19,7 +19,7 @@ from focalcal.metrics.truncated import (
     TopK,
     TruncatedSummary,
     evaluate_truncated,
-    extremes,
+    extreme_completions,
     temperature_interval,
     tempered_nll,
 )
@@ -630,10 +630,10 @@ def extreme_slopes(beta, listed, mass, cap, count):
     """The bounds of G that the two extreme completions give."""
     x = np.log(listed / listed[0])
     values = mass / listed[0], math.log(cap / listed[0]), float(count)
-    tail = extremes.LogTail.of(*(torch.tensor([value], dtype=torch.float64) for value in values))
-    known = extremes.Known(*(torch.tensor([(np.exp(beta * x) * x**power).sum()]) for power in (0, 1)), beta)
+    tail = extreme_completions.LogTail.of(*(torch.tensor([value], dtype=torch.float64) for value in values))
+    known = extreme_completions.Known(*(torch.tensor([(np.exp(beta * x) * x**power).sum()]) for power in (0, 1)), beta)
     found = []
-    for completion in (extremes.smallest_mean, extremes.largest_mean):
+    for completion in (extreme_completions.smallest_mean, extreme_completions.largest_mean):
         levels, counts = completion(tail, known)
         shares = counts * torch.exp(beta * levels)
         mean = (known.weighted + (shares * levels).sum(0)) / (known.total + shares.sum(0))
