@@ -35,7 +35,7 @@ _NUM_RESAMPLES = 200
 
 @dataclass(frozen=True)
 class DemoRow:
-    """A network as it is or after a calibrator, on the test images.
+    """The measures of a network on the test images, as it is or after a calibrator.
 
     `temperature` is the best one that is left: what the logits would have to be divided by; 1 for a truthful network.
     """

@@ -60,6 +60,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Opened]]:
     def opening(report: Report, *, width: int = 1280, **options: Any) -> Opened:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
+        context.set_default_timeout(180_000)  # the machine may be busy
         context.route(
             "**/*", lambda route: route.continue_() if route.request.url.startswith("file:") else route.abort()
         )

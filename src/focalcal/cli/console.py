@@ -1,4 +1,4 @@
-"""What every command shares: results on standard output, progress on standard error, and nothing else on a pipe.
+"""Standard output and standard error of every command: results on the one, progress and warnings on the other.
 
 Nothing here imports rich before there is something to print, so that `focalcal --help` answers at once.
 """

@@ -1,4 +1,4 @@
-"""`focalcal demo`: the papers' point in a minute."""
+"""`focalcal demo`: train, calibrate and report in under a minute."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _print(found: DemoResult, following: list[str]) -> None:
 
 
 def _table(found: DemoResult, *, narrow: bool) -> Table:
-    """One row a network and calibrator; on a narrow terminal intervals stand under their values."""
+    """One row per network and calibrator; on a narrow terminal intervals stand under their values."""
     table = make_table(
         "loss, accuracy",
         "ECE, %",

@@ -1,4 +1,4 @@
-"""Measured numbers as results hold them, and as people read them."""
+"""Tables of measured numbers on the terminal."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ def print_change(
 
 
 def print_verdict(console: Console, result: AssessmentResult, prefix: str = "") -> None:
-    """The verdict, where one looks first."""
+    """Print the verdict in words."""
     console.print(f"{prefix}{result.verdict}", style=_STYLES.get(result.direction, "bold yellow"))
 
 
 def print_warnings(console: Console, warnings: Iterable[str]) -> None:
-    """Warnings, one a line."""
+    """Print warnings, one per line."""
     for warning in warnings:
         console.print(f"warning: {warning}", style="yellow")
 

@@ -1,4 +1,4 @@
-"""`focalcal report`: one HTML file that shows models, what calibrators make of them, and lets one try."""
+"""`focalcal report`: one HTML file about one or more models, before and after calibration."""
 
 from __future__ import annotations
 

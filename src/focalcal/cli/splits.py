@@ -1,4 +1,4 @@
-"""Which rows a calibrator is fitted to, and which ones it is scored on: the user says it, and they are not the same."""
+"""Which rows a calibrator is fitted to and which ones it is scored on, as the options say; no row may be both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`evaluate` and `calibrate` for more rows than memory holds: the same answers from passes over a stream."""
+"""`focalcal evaluate` and `focalcal calibrate` on streams, for more rows than memory holds."""
 
 from __future__ import annotations
 

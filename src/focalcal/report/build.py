@@ -1,4 +1,4 @@
-"""From predictions to the contents of the report: every number comes from the library, nothing is computed twice."""
+"""Build the contents of a report from predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the HTML report shows, as plain values: made by `build`, drawn by `page/report.js`, and nothing in between.
+"""The data of a report as plain values: `build.py` makes them, `page/report.js` and the static figures draw them.
 
 Every name here is a name in the page's data. Lists are columns, so that the file stays small; None is "undefined".
 """
@@ -64,7 +64,7 @@ class ModelVersion:
 
 @dataclass(frozen=True)
 class ClassTable:
-    """One entry a class, worst first: by the classwise ECE of the model as it is.
+    """One entry per class, worst first: by the classwise ECE of the model as it is.
 
     `frequency` is the share of rows with the label, `mean_probability` what the model says it is; `gap` is their
     difference; `recall` the share of the class's rows that are predicted right (None where there are no rows).
@@ -153,7 +153,7 @@ class Explorer:
 
 @dataclass(frozen=True)
 class Dynamics:
-    """How AdaFocal's gammas went: `gamma[u][b]` after update u in bin b, and the last edges of the bins."""
+    """The history of AdaFocal's gammas: `gamma[u][b]` after update u in bin b, and the last edges of the bins."""
 
     gamma: list[list[float]]
     lower: list[float]

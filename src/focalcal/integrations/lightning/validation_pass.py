@@ -1,4 +1,4 @@
-"""Evaluation passes of a callback's own, in the middle of training, that leave no trace."""
+"""Passes over validation data in the middle of training, which leave the module and the random state as they were."""
 
 from __future__ import annotations
 

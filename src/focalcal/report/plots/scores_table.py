@@ -1,4 +1,4 @@
-"""Scores and labels as the report's own functions take them."""
+"""A `PredictionTable` of scores and labels that were given as arrays."""
 
 from __future__ import annotations
 
