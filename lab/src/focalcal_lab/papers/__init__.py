@@ -80,7 +80,11 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class ClaimTable:
-    """A table that explains a claim, as text."""
+    """A table that explains a claim, as text.
+
+    >>> ClaimTable("Where both losses agree", ["p", "gamma"], [["0.2", "5"]]).rows
+    [['0.2', '5']]
+    """
 
     title: str
     headings: list[str]
