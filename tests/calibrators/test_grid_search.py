@@ -12,6 +12,7 @@ import focalcal as fc
 from focalcal.calibrators.fit_data import data_of_arrays
 from focalcal.calibrators.search import Criterion, fast_family, focal_temperature_map, grid
 from focalcal.calibrators.search.grid import scan_grid, scan_lines
+from focalcal.calibrators.search.line import search_line
 
 GAMMAS = (-0.9, -0.5, 0.0, 0.05, 1.0, 5.0, 20.0)
 TEMPERATURES = (0.01, 0.05, 0.3, 0.8, 1.0, 1.3, 2.5, 5.0, 100.0)
@@ -127,6 +128,14 @@ def test_ties_go_to_the_temperature_nearest_to_one_and_to_gamma_zero(criterion):
     found = scan_grid(data_of(logits, labels), criterion, (-0.5, 0.0, 1.0), [i / 10 for i in range(1, 30)])
     assert found.point == (0.0, 1.0)
     assert not found.at_boundary
+
+
+def test_a_line_search_says_whether_gamma_is_at_an_end_and_does_without_points_along_the_line():
+    data, temperatures = data_of(*planted(300, 3)), [i / 10 for i in range(5, 40)]
+    for gammas, at_end in (((-1.0, 3.0), False), ((0.0, 1.0), True), ((30.0, 40.0), False)):
+        found = search_line(data, Criterion("nll"), gammas, temperatures)
+        assert found.point == (0.0, 1.7)
+        assert found.at_boundary is at_end
 
 
 def test_in_memory_every_point_that_may_be_the_best_is_measured_exactly(monkeypatch):

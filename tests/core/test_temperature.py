@@ -79,6 +79,11 @@ def test_optimal_temperature_does_not_depend_on_its_start(start):
     )
 
 
+def test_the_last_term_of_the_series_says_how_far_off_its_minimum_may_be():
+    step, unsure = temperature._least(np.array([0.0, -0.1, 1.0, 0.5, 0.3, 0.2, 0.7]), 1.0)
+    assert unsure == pytest.approx(0.7 / math.factorial(5) * step**5)
+
+
 def test_a_start_near_the_answer_is_faster(monkeypatch):
     logits, labels = calibrated_logits(500, 5)
     passes = Mock(side_effect=temperature.tempered_sums)

@@ -134,6 +134,21 @@ def test_update_from_a_loader_leaves_the_model_as_it_was():
     loss.update_from(loader, lambda inputs: model(inputs))
 
 
+def test_update_from_a_loader_moves_inputs_to_the_device_of_the_model():
+    class Elsewhere(torch.Tensor):
+        def to(self, device):
+            return self.as_subclass(torch.Tensor)
+
+        __torch_function__ = torch._C._disabled_torch_function_impl
+
+    inputs, labels = predictions(dtype=torch.float32)
+    kinds = []
+    model = torch.nn.Linear(4, 4)
+    model.register_forward_pre_hook(lambda _, given: kinds.append(type(given[0])))
+    fc.AdaFocalLoss(num_bins=5).update_from([(inputs.as_subclass(Elsewhere), labels)], model)
+    assert kinds == [torch.Tensor]
+
+
 def test_images_and_ignored_pixels_are_rows_like_any_other():
     logits, labels = predictions(60)
     flat, image = fc.AdaFocalLoss(num_bins=4, ignore_index=255), fc.AdaFocalLoss(num_bins=4, ignore_index=255)

@@ -14,8 +14,8 @@ import focalcal as fc
 from focalcal import metrics as m
 from focalcal.core.binning import bin_predictions
 from focalcal.metrics import intervals
-from focalcal.metrics.classwise_rows import ClassBinSums
-from focalcal.metrics.reliability import chance_band
+from focalcal.metrics.classwise_rows import ClassBinSums, _places
+from focalcal.metrics.reliability import accuracy_bands, chance_band
 
 RNG = np.random.default_rng(0)
 LOGITS = 2 * RNG.normal(size=(300, 4))
@@ -356,3 +356,18 @@ def test_bins_of_classes_count_the_rows_unless_weights_are_whole_numbers():
         sums = ClassBinSums(2, 1)
         sums.add(probs, labels, None if weight is None else torch.tensor(weight, dtype=torch.float64))
         assert sums.bins().count.tolist() == [[counted], [counted]]
+
+
+def test_a_band_of_more_than_everything_is_refused():
+    bins = bin_predictions(torch.ones(20), torch.ones(20), num_bins=1)
+    for level in (0.0, 1.0, 1.5):
+        with pytest.raises(fc.InputError, match="level: must lie between 0 and 1"):
+            accuracy_bands(bins, level)
+
+
+def test_an_accelerator_finds_the_same_probabilities_above_an_edge():
+    class OnAccelerator(torch.Tensor):
+        device = torch.device("cuda")
+
+    probs = torch.tensor([[0.5, 0.4, 0.1], [0.6, 0.4, 0.0]])
+    assert _places(probs.as_subclass(OnAccelerator), 0.5).tolist() == _places(probs, 0.5).tolist() == [3]

@@ -745,6 +745,22 @@ def test_weights_and_batches_do_what_repeated_rows_do():
     assert temperature_interval(weighted).num_rows <= np.count_nonzero(weight)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_class_numbers_of_any_integer_type_are_the_same(dtype):
+    log_probs = np.log([[0.6, 0.3], [0.5, 0.4]])
+    plain = TopK([[7, 3], [2, 1]], log_probs, [3, 2], num_classes=10)
+    lists = TopK(
+        torch.tensor([[7, 3], [2, 1]], dtype=dtype), log_probs, torch.tensor([3, 2], dtype=dtype), num_classes=10
+    )
+    assert evaluate_truncated(lists) == evaluate_truncated(plain)
+
+
+def test_what_rounding_took_from_a_list_is_no_more_than_its_unlisted_classes_can_hold():
+    log_probs = torch.tensor([[1 - 1e-6, 1e-9]], dtype=torch.float64).log()
+    rows = ListedRows(torch.tensor([[0, 1]]), log_probs, torch.tensor([0]), None, num_classes=4, tolerance=1e-5)
+    assert float(rows.raw_mass) == pytest.approx(2e-9)
+
+
 def test_classes_before_a_label_beyond_the_list_are_at_least_those_that_its_own_share_leaves_no_room_for():
     """Of 0.6 in three classes of at most 0.25, two must exceed 0.15: with one, 0.25 + 0.15 + 0.15 is too little."""
     log_probs, given = (
