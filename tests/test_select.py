@@ -375,10 +375,10 @@ def test_chance_is_rarely_called_significant():
     methods = {f"order {order}": Permuted(order) for order in itertools.permutations(range(3)) if order != (0, 1, 2)}
     found = [
         select_calibrator(*draw_useless(100, 3, seed), methods=methods, nested=False, num_folds=2).winner_name
-        for seed in range(60)
+        for seed in range(40)
     ]
     wrong = sum(name != "identity" for name in found)
-    assert stats.binom.sf(wrong - 1, 60, 0.05) > 1e-3
+    assert stats.binom.sf(wrong - 1, 40, 0.05) > 1e-3
 
 
 # ---------------------------------------------------------------------- the nested score
@@ -420,7 +420,7 @@ def test_the_choice_without_a_fold_uses_no_fit_that_saw_the_fold(monkeypatch):
 def test_the_nested_score_is_not_optimistic_where_the_naive_one_is():
     methods = {f"order {order}": Permuted(order) for order in itertools.permutations(range(4)) if order != (0, 1, 2, 3)}
     naive, nested = [], []
-    for seed in range(40):
+    for seed in range(20):
         logits, labels = draw_useless(100, 4, seed)
         selection = select_calibrator(logits, labels, methods=methods, level=0.5)
         truth = -np.log(m_softmax(logits)).mean()  # of every method, over all labels that might have been
