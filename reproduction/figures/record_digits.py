@@ -19,6 +19,7 @@ from focalcal.calibrators import FocalCalibration, TemperatureScaling
 from focalcal.core.binning import bin_predictions
 from focalcal.losses import FocalLoss
 from focalcal.metrics import ece
+from focalcal.noisy_digits import DigitsSplit
 from focalcal_lab.problems import OneDimensionalProblem, one_dimensional_problem
 from reproduction.result_files import shortened
 
@@ -57,15 +58,13 @@ def digits_numbers() -> list[dict[str, Any]]:
         for gamma in GAMMAS:
             plain = _trained(gamma, train, val, test, seed)
             scaling = TemperatureScaling("focal", gamma=gamma).fit(plain[0], val.labels)
-            smoothed = _trained(gamma, noisy_digits.Split(train.images, smooth), val, test, seed)
+            smoothed = _trained(gamma, DigitsSplit(train.images, smooth), val, test, seed)
             for name, scores in (("standard", plain[1]), ("ts-fl", scaling(plain[1])), ("ls", smoothed[1])):
                 runs.append({"training": name, "gamma": gamma, "seed": seed, **_measured(scores, test.labels, gamma)})
     return runs
 
 
-def _trained(
-    gamma: float, train: noisy_digits.Split, val: noisy_digits.Split, test: noisy_digits.Split, seed: int
-) -> Any:
+def _trained(gamma: float, train: DigitsSplit, val: DigitsSplit, test: DigitsSplit, seed: int) -> Any:
     """The logits of validation and test images after training."""
     *_, network = noisy_digits.train(FocalLoss(gamma), train, val, seed=seed)
     return noisy_digits.predict(network, val), noisy_digits.predict(network, test)
