@@ -18,7 +18,7 @@ from tests.metrics.test_measures import MEASURES, softmax
 # Drawn logits may happen to look like probabilities, of which measures warn.
 pytestmark = pytest.mark.filterwarnings("ignore::focalcal.errors.InputWarning")
 
-few = settings(max_examples=12)
+few = settings(max_examples=10)
 BINNED = ["equal_width", "equal_mass", "array_split", "interpolated", "equal_width_sweep", "equal_mass_sweep"]
 NORMS = ["l1", "l2", "max"]
 

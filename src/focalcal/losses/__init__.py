@@ -6,33 +6,18 @@
 tensor(1.1956)
 """
 
-from focalcal.losses.adafocal import AdaFocalLoss
-from focalcal.losses.brier import BrierLoss, brier_loss
-from focalcal.losses.calfocal import CalFocalLoss
-from focalcal.losses.focal import FocalLoss, focal_loss
-from focalcal.losses.gamma import ScheduledGamma, StepGamma
-from focalcal.losses.label_smoothing import LabelSmoothingLoss
-from focalcal.losses.linear import LinearFocalLoss
-from focalcal.losses.mmce import MMCELoss
-from focalcal.losses.sigmoid import BinaryFocalLoss, sigmoid_focal_loss
-from focalcal.losses.table import LOSSES, NamedLoss, make_loss, register_loss
+from types import ModuleType as _ModuleType
 
-__all__ = [
-    "LOSSES",
-    "AdaFocalLoss",
-    "BinaryFocalLoss",
-    "BrierLoss",
-    "CalFocalLoss",
-    "FocalLoss",
-    "LabelSmoothingLoss",
-    "LinearFocalLoss",
-    "MMCELoss",
-    "NamedLoss",
-    "ScheduledGamma",
-    "StepGamma",
-    "brier_loss",
-    "focal_loss",
-    "make_loss",
-    "register_loss",
-    "sigmoid_focal_loss",
-]
+from focalcal.losses.adafocal import *  # noqa: F403
+from focalcal.losses.brier import *  # noqa: F403
+from focalcal.losses.calfocal import *  # noqa: F403
+from focalcal.losses.focal import *  # noqa: F403
+from focalcal.losses.gamma import *  # noqa: F403
+from focalcal.losses.label_smoothing import *  # noqa: F403
+from focalcal.losses.linear import *  # noqa: F403
+from focalcal.losses.mmce import *  # noqa: F403
+from focalcal.losses.sigmoid import *  # noqa: F403
+from focalcal.losses.table import *  # noqa: F403
+
+# Each module lists its public names in its own `__all__`.
+__all__ = sorted(name for name, thing in globals().items() if name[0] != "_" and not isinstance(thing, _ModuleType))

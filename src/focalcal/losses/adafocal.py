@@ -16,6 +16,8 @@ from focalcal.losses.validation_bins import ValidationBinsLoss
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["AdaFocalLoss"]
+
 
 def next_gamma(gamma: Tensor, gap: Tensor, *, lam: float, switch_at: float, bounds: tuple[float, float]) -> Tensor:
     r"""One step of AdaFocal for each bin.

@@ -16,6 +16,8 @@ from focalcal.core.checks import (
 )
 from focalcal.losses.focal import Reduction
 
+__all__ = ["BrierLoss", "brier_loss"]
+
 
 def brier_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = -100, reduction: Reduction = "mean") -> Tensor:
     r"""The squared distance between the softmax and the target.

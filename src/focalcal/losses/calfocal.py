@@ -15,6 +15,8 @@ from focalcal.losses.validation_bins import ValidationBinsLoss
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["CalFocalLoss"]
+
 
 @final
 class CalFocalLoss(ValidationBinsLoss):

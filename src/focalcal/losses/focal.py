@@ -33,6 +33,8 @@ from focalcal.losses.gamma import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["FocalLoss", "focal_loss"]
+
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 

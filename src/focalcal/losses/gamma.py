@@ -15,6 +15,8 @@ from focalcal.core.checks import Kept, require, require_finite
 from focalcal.core.focal import INVERSE_FOCAL_LIMIT, gamma_star
 from focalcal.errors import InputError
 
+__all__ = ["ScheduledGamma", "StepGamma"]
+
 # mukhoti2020 (App. E) trains for 350 epochs and changes gamma after 100 and 250 of them.
 _PAPER_EPOCHS = 350
 _PAPER_MILESTONES = (100, 250)

@@ -17,6 +17,8 @@ from focalcal.core.checks import (
 )
 from focalcal.losses.focal import Reduction
 
+__all__ = ["LabelSmoothingLoss"]
+
 
 @final
 class LabelSmoothingLoss(nn.Module):

@@ -13,6 +13,8 @@ from focalcal.core.focal_loss import rows_value_and_gradient
 from focalcal.errors import InputError
 from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma
 
+__all__ = ["LinearFocalLoss"]
+
 # 64 MiB of float32 logits per chunk: smaller ones spend their time rereading the gradient of the weight.
 _CHUNK_LOGITS = 1 << 24
 

@@ -13,6 +13,8 @@ from focalcal.core.focal_loss import log_odds
 from focalcal.core.mmce import MMCE_WIDTH, mmce_squared
 from focalcal.losses.focal import FocalLoss
 
+__all__ = ["MMCELoss"]
+
 
 @final
 class MMCELoss(nn.Module):

@@ -13,6 +13,8 @@ from focalcal.errors import InputError
 from focalcal.losses.focal import Reduction
 from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma
 
+__all__ = ["BinaryFocalLoss", "sigmoid_focal_loss"]
+
 
 def sigmoid_focal_loss(
     logits: Tensor,

@@ -22,6 +22,20 @@ from focalcal.losses.focal import FocalLoss, Reduction
 from focalcal.losses.label_smoothing import LabelSmoothingLoss
 from focalcal.losses.mmce import MMCELoss
 
+# A loss in a new file becomes public by standing in this list.
+__all__ = [
+    "LOSSES",
+    "AdaFocalLoss",
+    "BrierLoss",
+    "CalFocalLoss",
+    "FocalLoss",
+    "LabelSmoothingLoss",
+    "MMCELoss",
+    "NamedLoss",
+    "make_loss",
+    "register_loss",
+]
+
 LossFactory: TypeAlias = "Callable[..., nn.Module]"
 _NUMBER = re.compile(r"(?P<family>.+)-(?P<number>\d+(?:\.\d+)?)")
 

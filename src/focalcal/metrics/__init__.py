@@ -10,85 +10,28 @@ streams and training loops.
 'ECE, top label, 15 equal-width bins, l1'
 """
 
-from importlib import import_module
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
 
-from focalcal.metrics.accuracy import SureShare, accuracy, error, gap, mean_confidence, s99, top_k_accuracy
-from focalcal.metrics.bin_free_errors import ks_error, mmce, smooth_ece
-from focalcal.metrics.calibration_error import ada_ece, classwise_ece, ece, ece_debiased, ece_sweep, mce
-from focalcal.metrics.entropy import Entropies, entropy, kl_to_posterior
-from focalcal.metrics.evaluation import Evaluation, GroupedEvaluation, evaluate
-from focalcal.metrics.intervals import Comparison, Estimate, Interval, bootstrap, bootstrap_each, compare
-from focalcal.metrics.out_of_distribution import fpr95, ood_auroc
-from focalcal.metrics.prediction_set import Measured, RowMean
-from focalcal.metrics.proper_scores import BrierParts, brier, brier_decomposition, nll
-from focalcal.metrics.read_scores import from_pairs, read
-from focalcal.metrics.reliability import (
-    ConsistencyBars,
-    TrainValBins,
-    accuracy_bands,
-    consistency_bars,
-    reliability,
-    train_val_bins,
-)
-from focalcal.metrics.selective_prediction import RiskCoverage, aurc, auroc_correctness, risk_coverage_curve
-from focalcal.metrics.table import MEASURES, Measure, register_measure
+from focalcal.metrics.accuracy import *  # noqa: F403
+from focalcal.metrics.bin_free_errors import *  # noqa: F403
+from focalcal.metrics.calibration_error import *  # noqa: F403
+from focalcal.metrics.entropy import *  # noqa: F403
+from focalcal.metrics.evaluation import *  # noqa: F403
+from focalcal.metrics.intervals import *  # noqa: F403
+from focalcal.metrics.out_of_distribution import *  # noqa: F403
+from focalcal.metrics.prediction_set import *  # noqa: F403
+from focalcal.metrics.proper_scores import *  # noqa: F403
+from focalcal.metrics.read_scores import *  # noqa: F403
+from focalcal.metrics.reliability import *  # noqa: F403
+from focalcal.metrics.selective_prediction import *  # noqa: F403
+from focalcal.metrics.table import *  # noqa: F403
 
-__all__ = [
-    "MEASURES",
-    "BrierParts",
-    "Comparison",
-    "ConsistencyBars",
-    "Entropies",
-    "Estimate",
-    "Evaluation",
-    "GroupedEvaluation",
-    "Interval",
-    "Measure",
-    "Measured",
-    "RiskCoverage",
-    "RowMean",
-    "SureShare",
-    "TrainValBins",
-    "accuracy",
-    "accuracy_bands",
-    "ada_ece",
-    "aurc",
-    "auroc_correctness",
-    "bootstrap",
-    "bootstrap_each",
-    "brier",
-    "brier_decomposition",
-    "classwise_ece",
-    "compare",
-    "consistency_bars",
-    "ece",
-    "ece_debiased",
-    "ece_sweep",
-    "entropy",
-    "error",
-    "evaluate",
-    "fpr95",
-    "from_pairs",
-    "gap",
-    "kl_to_posterior",
-    "ks_error",
-    "mce",
-    "mean_confidence",
-    "mmce",
-    "nll",
-    "ood_auroc",
-    "read",
-    "register_measure",
-    "reliability",
-    "risk_coverage_curve",
-    "s99",
-    "smooth_ece",
-    "top_k_accuracy",
-    "train_val_bins",
-]
+# Each module lists its public names in its own `__all__`.
+__all__ = sorted(name for name, thing in globals().items() if name[0] != "_" and not isinstance(thing, _ModuleType))
 
 
 def __getattr__(name: str) -> object:
     if name == "streaming":  # loaded when asked for: it needs torchmetrics
-        return import_module("focalcal.metrics.streaming")
+        return _import_module("focalcal.metrics.streaming")
     raise AttributeError(f"module 'focalcal.metrics' has no attribute {name!r}")

@@ -15,6 +15,8 @@ from focalcal.metrics.read_scores import ReadOptions, mean_of, predicted_rows_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["SureShare", "accuracy", "error", "gap", "mean_confidence", "s99", "top_k_accuracy"]
+
 ACCURACY = RowMean("accuracy", ("correct",), lambda rows: rows["correct"])
 ERROR = RowMean("error", ("correct",), lambda rows: ~rows["correct"])
 CONFIDENCE = RowMean("mean_confidence", ("confidence",), lambda rows: rows["confidence"])

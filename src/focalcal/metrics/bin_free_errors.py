@@ -16,6 +16,8 @@ from focalcal.metrics.read_scores import PAIRS, TargetedReadOptions, rows_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["ks_error", "mmce", "smooth_ece"]
+
 
 def smooth_ece(
     scores: ArrayLike | PredictionSet,

@@ -16,6 +16,8 @@ from focalcal.metrics.read_scores import PAIRS, ReadOptions, TargetedReadOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["ada_ece", "classwise_ece", "ece", "ece_debiased", "ece_sweep", "mce"]
+
 
 def ece(
     scores: ArrayLike | PredictionSet,

@@ -16,6 +16,8 @@ from focalcal.predictions.arrays import Predictions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["Entropies", "entropy", "kl_to_posterior"]
+
 ENTROPY = RowMean("entropy", ("entropy",), lambda rows: rows["entropy"])
 ENTROPY_CORRECT = RowMean(
     "entropy_correct",

@@ -22,6 +22,8 @@ from focalcal.metrics.table import MEASURES, Measure, MeasureValues, measure_mea
 from focalcal.predictions.arrays import Chunk, Predictions
 from focalcal.predictions.stream import Batch, Stream
 
+__all__ = ["Evaluation", "GroupedEvaluation", "evaluate"]
+
 SCHEMA = 1
 # With fewer rows, the accuracy of a bin is uncertain by more than 10 points or so.
 _FEW_ROWS = 50

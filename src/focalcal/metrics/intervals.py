@@ -20,6 +20,8 @@ from focalcal.metrics.read_scores import read
 from focalcal.metrics.table import MEASURES, MeasureFunction, measure_for
 from focalcal.predictions.arrays import Target
 
+__all__ = ["Comparison", "Estimate", "Interval", "bootstrap", "bootstrap_each", "compare"]
+
 Method = Literal["auto", "bca", "percentile", "basic"]
 
 # Draws that are held at once, in numbers: the counts of a block of resamples stay in the cache.

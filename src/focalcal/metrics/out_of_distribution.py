@@ -14,6 +14,8 @@ from focalcal.metrics.prediction_set import Measured
 from focalcal.metrics.selective_prediction import area_under_roc
 from focalcal.predictions.arrays import Predictions
 
+__all__ = ["fpr95", "ood_auroc"]
+
 OodScore = Literal["entropy", "max_prob", "energy"]
 _COLUMN = {"entropy": "entropy", "max_prob": "confidence", "energy": "energy"}
 

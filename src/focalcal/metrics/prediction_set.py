@@ -24,6 +24,8 @@ from focalcal.core.checks import Array
 from focalcal.core.ranking import Ranking
 from focalcal.errors import InputError
 
+__all__ = ["Measured", "RowMean"]
+
 # How results name the target "classwise".
 CLASSWISE = "mean over classes"
 COLUMNS = ("confidence", "correct", "nll", "brier", "entropy", "rank")

@@ -16,6 +16,8 @@ from focalcal.metrics.read_scores import PAIRS, ReadOptions, TargetedReadOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["BrierParts", "brier", "brier_decomposition", "nll"]
+
 NLL = RowMean("nll", ("nll",), lambda rows: rows["nll"])
 BRIER = RowMean("brier", ("brier",), lambda rows: rows["brier"])
 SQUARED_GAP = RowMean(

@@ -17,6 +17,8 @@ from focalcal.metrics.predicted_rows import PredictedRows
 from focalcal.metrics.prediction_set import COLUMNS, Measured, PredictionSet, RowMean
 from focalcal.predictions.arrays import Predictions, Target, checked_weight
 
+__all__ = ["from_pairs", "read"]
+
 _WEIGHT = "sample_weight"
 PAIRS = ("confidence", "correct")
 

@@ -23,6 +23,8 @@ from focalcal.predictions.arrays import Target
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["ConsistencyBars", "TrainValBins", "accuracy_bands", "consistency_bars", "reliability", "train_val_bins"]
+
 # Rows of a bin that are drawn together in `consistency_bars`, as they are almost equally confident.
 _CELLS_PER_BIN = 64
 

@@ -15,6 +15,8 @@ from focalcal.metrics.read_scores import PAIRS, ReadOptions, predicted_rows_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["RiskCoverage", "aurc", "auroc_correctness", "risk_coverage_curve"]
+
 
 def auroc_correctness(
     scores: ArrayLike | PredictionSet,

@@ -32,6 +32,9 @@ from focalcal.metrics.prediction_set import PredictionSet, RowMean
 from focalcal.metrics.proper_scores import BRIER, NLL, SQUARED_GAP, brier, brier_decomposition, nll
 from focalcal.metrics.selective_prediction import aurc, auroc_correctness
 
+# A measure in a new file becomes public by standing in this list.
+__all__ = ["MEASURES", "Measure", "register_measure"]
+
 MeasureFunction: TypeAlias = "Callable[..., Any]"
 # What of a set of predictions a measure looks at: means over rows, bins of equal width, the ranking by confidence
 # (bins of equal mass are cut from it), or the bins of every class.
