@@ -154,7 +154,9 @@ def test_read_only_and_transposed_arrays_are_fine():
 def test_memory_mapped_scores_are_not_copied_as_a_whole(tmp_path):
     path = tmp_path / "logits.npy"
     np.save(path, LOGITS)
-    assert fc.evaluate(np.load(path, mmap_mode="r"), LABELS) == fc.evaluate(LOGITS, LABELS)
+    mapped = np.load(path, mmap_mode="r")
+    assert fc.evaluate(mapped, LABELS) == fc.evaluate(LOGITS, LABELS)
+    assert predictions.Predictions(mapped, LABELS, kind="logits")._scores is mapped
 
 
 def test_a_measured_number_is_a_float_that_keeps_its_definition():

@@ -23,6 +23,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,7 @@ class Runner:
             return result | {"outcome": "gone"}
         file, place = found
         relative = str(file.relative_to(self.package))
+        import_module(".".join(file.relative_to(self.package.parent).with_suffix("").parts))  # it may be lazy
         lines = self.reach.get(relative, {})
         reached = {self.names[i] for line in place.lines for i in lines.get(str(line), [])}
         tests = [item for item in items if item.nodeid in reached]
@@ -271,10 +273,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes that share the mutants")
     parser.add_argument("--control", action="store_true", help="change nothing: every mutant has to survive")
     parser.add_argument("--stages", default="fast,slow", help="`fast` leaves out the tests marked slow")
-    parser.add_argument("--cap", type=float, default=60, help="seconds of the fast tests for each mutant")
+    parser.add_argument("--cap", type=float, default=300, help="seconds of the fast tests for each mutant")
     parser.add_argument("--slow-cap", type=float, default=120, help="seconds of the slow tests for each survivor")
     parser.add_argument("--without", action="append", default=[], help="part of the names of tests to leave out")
     options, arguments = parser.parse_known_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that forks are ended too
     pytest_options = ["-q", "-s", "-p", "no:cacheprovider"]
     sys.exit(pytest.main([*pytest_options, *arguments], plugins=[Runner(options)]))
 
