@@ -18,6 +18,17 @@ class Examples(griffe.Extension):
         """Names that are imported for type checkers are names of the package: it loads them when they are used."""
         alias.runtime = True
 
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """What `focalcal` has from other packages by a star, each name where it is defined."""
+        if pkg.path != "focalcal":
+            return
+        import focalcal
+
+        for name in focalcal.__all__:
+            thing = getattr(focalcal, name)
+            if name not in pkg.members and hasattr(thing, "__qualname__"):
+                pkg[name] = griffe.Alias(name, f"{thing.__module__}.{thing.__qualname__}")
+
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Change one docstring; empty lines between two examples stay within the block."""
         if obj.docstring:

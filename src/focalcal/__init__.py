@@ -9,18 +9,44 @@ Training losses, the theory behind them, calibrators, and every calibration meas
 tensor(0.0002)
 """
 
-import lazy_loader
+import ast
+from importlib import import_module
+from pathlib import Path
 
 __version__ = "0.1.0.dev0"
 
-_load, _names, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+def _read_stub() -> tuple[dict[str, str], list[str]]:
+    """The public names with the modules that define them, and the packages all of whose names are public here."""
+    homes, packages = {}, []
+    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.ImportFrom):
+            module = f"{__name__}.{statement.module}" if statement.module else __name__
+            for name in (alias.name for alias in statement.names):
+                if name == "*":
+                    packages.append(module)
+                else:
+                    homes[name] = module
+    return homes, packages
+
+
+_HOMES, _PACKAGES = _read_stub()
 
 
 def __getattr__(name: str) -> object:
+    if name == "__all__":
+        return sorted({*_HOMES, *(public for package in _PACKAGES for public in import_module(package).__all__)})
     if name == "papers":
         raise AttributeError("focalcal.papers has moved to focalcal_lab.papers. pip install focalcal-lab brings it.")
-    return _load(name)
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES.get(name) or next((each for each in _PACKAGES if name in import_module(each).__all__), None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = import_module(f"{home}.{name}") if home == __name__ else getattr(import_module(home), name)
+    globals()[name] = value  # found at once the next time
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*_names(), "__version__"])
+    return sorted([*__getattr__("__all__"), "__version__"])  # type: ignore[misc]

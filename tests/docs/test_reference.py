@@ -29,7 +29,7 @@ UNLISTED = {"focalcal.integrations.sklearn": ["CalibratedModel"], "focalcal_lab"
 @cache
 def _public() -> list[tuple[str, str]]:
     """Every name of every `__all__` of the library and the lab, with its module."""
-    found = dict(UNLISTED)
+    found = UNLISTED | {"focalcal": import_module("focalcal").__all__}
     for source in SOURCES:
         for path in sorted(source.rglob("*.py")):
             module = ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
