@@ -353,9 +353,9 @@ def test_the_chance_band_of_rows_that_rounding_made_more_than_sure_is_one():
 def test_bins_of_classes_count_the_rows_unless_weights_are_whole_numbers():
     probs, labels = torch.tensor([[0.9, 0.1], [0.9, 0.1]]), torch.tensor([0, 1])
     for weight, counted in ((None, 2.0), ([0.5, 0.25], 2.0), ([3.0, 1.0], 4.0)):
-        sums = ClassBinSums(2, 1)
+        sums = ClassBinSums(2, 2)
         sums.add(probs, labels, None if weight is None else torch.tensor(weight, dtype=torch.float64))
-        assert sums.bins().count.tolist() == [[counted], [counted]]
+        assert sums.bins().count.tolist() == [[0.0, counted], [counted, 0.0]]
 
 
 def test_a_band_of_more_than_everything_is_refused():

@@ -753,6 +753,7 @@ def test_class_numbers_of_any_integer_type_are_the_same(dtype):
         torch.tensor([[7, 3], [2, 1]], dtype=dtype), log_probs, torch.tensor([3, 2], dtype=dtype), num_classes=10
     )
     assert evaluate_truncated(lists) == evaluate_truncated(plain)
+    assert lists.classes.dtype == lists.labels.dtype == (dtype if dtype == torch.int32 else torch.int64)
 
 
 def test_what_rounding_took_from_a_list_is_no_more_than_its_unlisted_classes_can_hold():
