@@ -467,7 +467,8 @@ def test_every_calibrator_of_the_table_can_be_named():
 
 def test_the_default_set_leaves_out_what_does_not_suit_the_data():
     templates, left_out = suitable_methods(num_classes=2, num_rows=1000)
-    assert (len(templates), left_out) == (15, {})
+    assert len(templates) == sum(len(entry.tried) for entry in calibrators.table.calibrator_entries())
+    assert left_out == {}
     templates, left_out = suitable_methods(num_classes=100, num_rows=5000)
     assert left_out["platt"] == "it is for two classes, and there are 100"
     assert left_out["matrix"] == "it has 10,100 parameters, more than the 5,000 rows"
