@@ -65,7 +65,7 @@ def measures(logits: Tensor, labels: Tensor) -> None:
     assert_type(fc.compare(logits, logits, labels, metric="nll"), Comparison)
     assert_type(fc.metrics.ece(logits, labels).definition, str)
     as_number: float = fc.metrics.ece(logits, labels)
-    modules: list[ModuleType] = [fc.calibrators, fc.metrics, fc.plots]
+    modules: list[ModuleType] = [fc.calibrators, fc.losses, fc.metrics, fc.plots]
     print(as_number, modules)
 
 
