@@ -106,21 +106,13 @@ def imported_by(path: Path, source: Path) -> set[str]:
     return imports(path.read_text(encoding="utf-8"), package=package_of(path, source), root="focalcal")
 
 
-def public_homes() -> dict[str, str]:
-    """The folder that each name of `focalcal` comes from, as its stub has it."""
-    found = {}
-    for node in ast.parse((LIBRARY / "focalcal/__init__.pyi").read_text()).body:
-        if isinstance(node, ast.ImportFrom):
-            found |= {alias.name: (node.module or alias.name).split(".")[0] for alias in node.names}
-    return found
-
-
 def folders_imported_by(path: Path) -> Iterator[str]:
-    homes = public_homes()
     for name in imported_by(path, LIBRARY):
         top, _, rest = name.partition(".")
         if top == "focalcal" and not rest.startswith("__version__"):
-            yield homes.get(rest, rest.split(".")[0])
+            first = rest.split(".")[0]
+            # `from focalcal import FocalLoss` is an import from the folder that has it
+            yield first if first in PLACES else getattr(fc, first).__module__.split(".")[1]
 
 
 def test_folders_import_only_from_those_before_them():
