@@ -17,7 +17,7 @@ import pytest
 from focalcal.errors import FocalCalError
 from focalcal_lab.cli import lab
 from lab.tests.tiny import QUICK, own
-from tests.cli.tools import ENVIRONMENT, SCRIPT, call, run
+from tests.cli.tools import call, run, start
 
 ONE = ("--threads", "1", "--accelerator", "cpu")
 
@@ -163,7 +163,7 @@ def test_the_same_command_again_reads_what_is_finished_and_another_one_is_a_mist
 
 @pytest.mark.slow
 def test_runs_side_by_side_find_what_they_find_one_after_another(quick, tmp_path):
-    wanted = (*quick, "--method", "ce", "--method", "fl-1", "--threads", 1)
+    wanted = (*quick, "--method", "ce", "--method", "fl-2", "--threads", 1)
     alone = call(*wanted, "--out", tmp_path / "a", "--json")
     together = call(*wanted, "--out", tmp_path / "b", "--jobs", 2, "--json")
     assert together.err.splitlines()[-1].startswith("focalcal: 2 of 2 runs: ")
@@ -173,9 +173,9 @@ def test_runs_side_by_side_find_what_they_find_one_after_another(quick, tmp_path
 
 @pytest.mark.slow
 def test_a_run_that_fails_among_others_is_said(quick, tmp_path):
-    wanted = (*quick, "--method", "ce", "--method", "fl-1", "--out", tmp_path)
+    wanted = (*quick, "--method", "ce", "--method", "fl-2", "--out", tmp_path)
     assert call(*wanted).code == 0
-    folder = next(tmp_path.rglob("fl-1/seed-0"))
+    folder = next(tmp_path.rglob("fl-2/seed-0"))
     (folder / "results.json").unlink()
     (folder / "recipe.yaml").write_text("recipe: {}")
     answer = call("lab", "resume", tmp_path, "--jobs", 2)
@@ -225,13 +225,13 @@ def test_ctrl_c_ends_the_runs_side_by_side_and_the_same_command_goes_on(tmp_path
     wanted = [str(each) for each in (*wanted, "--jobs", 2, "--out", tmp_path)]
     folder = tmp_path / "cpu/digits/ce/seed-0"
     # a session of its own: a key that is pressed reaches the command and the processes that it started, as here
-    process = subprocess.Popen(
-        [SCRIPT, *wanted],
+    process = start(
+        *wanted,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env=ENVIRONMENT | {"OMP_NUM_THREADS": "1"},
+        variables={"OMP_NUM_THREADS": "1"},
     )
     try:
         while process.poll() is None and not list(tmp_path.rglob("*.ckpt")):
