@@ -42,15 +42,16 @@ test-times: $(VENV)/dev.stamp  ## Run the same tests and show the seconds that e
 types: $(VENV)/dev.stamp  ## Check the types
 	$(BIN)/mypy
 
-# Types are checked while the tests run. One of the slow tests builds the documentation as `make docs` does.
+# Types are checked while the slow tests run, one of which builds the documentation as `make docs` does.
 check: $(VENV)/dev.stamp  ## Format check, lint, types, all tests with doctests and the documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@mkdir -p build
 	$(BIN)/mypy > build/types.txt 2>&1 & types=$$!; \
-	$(PYTEST); tests=$$?; \
+	$(PYTEST) -m slow; slow=$$?; \
 	wait $$types; types=$$?; cat build/types.txt; \
-	exit $$((tests | types))
+	exit $$((slow | types))
+	$(MAKE) --no-print-directory test
 
 # The theme prints a notice about its future at every build; the versions in constraints.txt hold until it is time to move.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
