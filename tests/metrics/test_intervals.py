@@ -298,7 +298,7 @@ def test_sets_of_different_length_cannot_be_compared():
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["bca", "percentile"])
 def test_bootstrap_intervals_cover_the_truth_as_often_as_they_say(method):
-    """1,000 data sets from a population whose posteriors are known: 95 % intervals must hold the truth in 92..98 %."""
+    """300 data sets from a population whose posteriors are known: 95 % intervals must hold the truth in 91..99 %."""
     rng = np.random.default_rng(0)
     logits = 2 * rng.normal(size=(200_000, 3))
     posterior = torch.softmax(torch.from_numpy(logits) / 1.6, 1).numpy()  # the model is too sure
@@ -312,36 +312,37 @@ def test_bootstrap_intervals_cover_the_truth_as_often_as_they_say(method):
         "accuracy": chance.mean(),
         "ece_debiased": np.sqrt((gaps**2 / np.maximum(share, 1)).sum() / len(top)),
     }
+    measures = {name: m.MEASURES[name] for name in truth}
+    measures["ece_debiased"] = partial(m.ece_debiased, edges="equal_width")
     hits = dict.fromkeys(truth, 0)
-    for repetition in range(1000):
+    for repetition in range(300):
         index = rng.integers(0, len(top), 1000)
         labels = (rng.random((1000, 1)) > posterior[index].cumsum(1)[:, :-1]).sum(1)
         rows = m.read(logits[index], labels)
+        found = m.bootstrap_each(measures, rows, method=method, num_resamples=300, seed=repetition)
         for name, value in truth.items():
-            options = {"edges": "equal_width"} if name == "ece_debiased" else {}
-            interval = m.bootstrap(name, rows, method=method, num_resamples=500, seed=repetition, **options)
-            hits[name] += interval.low <= value <= interval.high
-    assert all(920 <= count <= 980 for count in hits.values()), hits
+            hits[name] += found[name].low <= value <= found[name].high
+    assert all(273 <= count <= 297 for count in hits.values()), hits
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ece", "ada_ece"])
-@pytest.mark.parametrize("temperature", [1.1, 1.3, 2.0])
+@pytest.mark.parametrize("temperature", [1.1, 2.0])
 def test_intervals_of_calibration_errors_cover_the_truth_also_where_noise_is_much_of_them(name, temperature):
     """At temperature 1.1 BCa, which suits other measures, covers the truth in 5 to 60 of 100 cases."""
     rng = np.random.default_rng(0)
-    logits = 2 * rng.normal(size=(1_000_000, 5))
+    logits = 2 * rng.normal(size=(400_000, 5))
 
     def labels_of(rows):
         return (rows / temperature + rng.gumbel(size=rows.shape)).argmax(1)
 
     truth = getattr(m, name)(logits, labels_of(logits))
     hits = 0
-    for repetition in range(200):
+    for repetition in range(100):
         rows = logits[repetition * 1000 : (repetition + 1) * 1000]
-        found = m.bootstrap(name, rows, labels_of(rows), num_resamples=400)
+        found = m.bootstrap(name, rows, labels_of(rows), num_resamples=250)
         hits += found.low <= truth <= found.high
-    assert 170 <= hits <= 198
+    assert 85 <= hits <= 99
 
 
 def test_the_chance_band_of_rows_that_rounding_made_more_than_sure_is_one():
