@@ -68,6 +68,19 @@ class MethodScore:
         """The row as plain values; an infinite score becomes a string, because JSON has no number for it."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
+    def cells(self) -> list[str]:
+        """The row as tables show it: name, score and difference with their intervals, p-value, seconds of a fit."""
+        p_value = self.p_value if self.p_corrected is None else self.p_corrected
+        return [
+            self.name,
+            _number(self.score),
+            _ends(self.low, self.high),
+            _number(self.difference, "+.4f"),
+            _ends(self.difference_low, self.difference_high, "+.4f"),
+            _number(p_value, ".2g"),
+            _number(self.fit_seconds, ".2g"),
+        ]
+
 
 @dataclass(frozen=True, eq=False)
 class Selection:
@@ -136,7 +149,7 @@ class Selection:
 
     def _cells(self) -> list[list[str]]:
         rows = [row for row in self.table if row.score is not None]
-        return [_cells(row) for row in (rows if self.nested is None else [*rows, self.nested])]
+        return [row.cells() for row in (rows if self.nested is None else [*rows, self.nested])]
 
     def _notes(self) -> list[str]:
         failed = [
@@ -608,19 +621,6 @@ def _verdict(table: list[MethodScore], significant: bool, criterion: str, level:
     return f"No method is significantly better than the raw logits (best: {best.name}, {figures}). {keep}"
 
 
-def _cells(row: MethodScore) -> list[str]:
-    p_value = row.p_value if row.p_corrected is None else row.p_corrected
-    return [
-        row.name,
-        _number(row.score),
-        _ends(row.low, row.high),
-        _number(row.difference, "+.4f"),
-        _ends(row.difference_low, row.difference_high, "+.4f"),
-        _number(p_value, ".2g"),
-        _number(row.fit_seconds, ".3g"),
-    ]
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
@@ -636,7 +636,7 @@ def _number(value: float | None, form: str = ".4f") -> str:
 
 
 def _ends(low: float | None, high: float | None, form: str = ".4f") -> str:
-    return "-" if low is None else f"{_number(low, form)} to {_number(high, form)}"
+    return "" if low is None or high is None else f"[{low:{form}}, {high:{form}}]"
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:

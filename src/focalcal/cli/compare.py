@@ -180,23 +180,5 @@ def _table(result: CompareResult) -> RichTable:
     for place, row in enumerate([*scored, *([result.nested] if result.nested else [])]):
         if place == len(scored):
             table.add_section()
-        corrected = row.p_value if row.p_corrected is None else row.p_corrected
-        table.add_row(
-            row.name,
-            _number(row.score),
-            _ends(row.low, row.high),
-            _number(row.difference, "+.4f"),
-            _ends(row.difference_low, row.difference_high, "+.4f"),
-            _number(corrected, ".2g"),
-            _number(row.fit_seconds, ".2g"),
-            style="bold" if row.name == result.winner else None,
-        )
+        table.add_row(*row.cells(), style="bold" if row.name == result.winner else None)
     return table
-
-
-def _number(value: float | None, form: str = ".4f") -> str:
-    return "-" if value is None else format(value, form)
-
-
-def _ends(low: float | None, high: float | None, form: str = ".4f") -> str:
-    return "" if low is None or high is None else f"[{low:{form}}, {high:{form}}]"
