@@ -12,6 +12,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import warnings
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -229,7 +230,9 @@ def _run_module(name: str, *arguments: str) -> Answer:
     out, err, before, code = io.StringIO(), io.StringIO(), sys.argv, 0
     sys.argv = [name, *arguments]
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+            # A test of the same process may have imported the module before; a process of its own would not have.
+            warnings.filterwarnings("ignore", message=".*found in sys.modules", category=RuntimeWarning)
             runpy.run_module(name, run_name="__main__", alter_sys=True)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
