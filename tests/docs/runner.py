@@ -12,8 +12,8 @@ import runpy
 import shlex
 import subprocess
 import sys
-import warnings
 import traceback
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
