@@ -1,4 +1,7 @@
-"""For the tests of the library, the lab and the evidence: one thread each, slow ones first, and where the time goes."""
+"""For the tests of the library, the lab and the evidence: one thread each, slow ones first, and where the time goes.
+
+`make test` runs the quick tests of the library, `make check` those first and then, by `--rest`, all others.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ from collections import Counter
 
 import pytest
 
+# The library's tests; `make test` names the same folders.
+LIBRARY = ("tests/", "src/", "lab/tests/claims/")
 # Two workers share two cores; a test's own processes inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--times` shows the seconds that each folder takes."""
+    """`--times` shows the seconds that each folder takes, `--rest` leaves out what `make test` runs."""
+    parser.addoption("--rest", action="store_true", help="leave out what `make test` runs")
     parser.addoption("--times", action="store_true", help="show the seconds and the number of tests of each folder")
 
 
@@ -23,9 +29,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Slow tests first: what ends a run is short, and both workers are busy to the end."""
+    if config.getoption("--rest"):
+        config.hook.pytest_deselected(items=[item for item in items if _is_quick(item)])
+        items[:] = [item for item in items if not _is_quick(item)]
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    """Whether `make test` runs it."""
+    return item.nodeid.startswith(LIBRARY) and item.get_closest_marker("slow") is None
 
 
 class _Times:

@@ -15,6 +15,8 @@ from focalcal import noisy_digits
 from focalcal.demo import CALIBRATORS, run_demo
 from focalcal.files import read_predictions
 
+pytestmark = pytest.mark.slow
+
 LOSSES = ["cross-entropy", "AdaFocal"]
 
 

@@ -10,6 +10,8 @@ import torch
 import focalcal as fc
 from tests.examples.test_examples import load
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("accelerate", reason="Trainer needs accelerate")
 
 

@@ -24,6 +24,8 @@ import focalcal as fc
 from focalcal.integrations.huggingface import CalibrationMetrics, compute_loss_func
 from focalcal.losses.table import make_loss
 
+pytestmark = pytest.mark.slow
+
 CLASSES = 11
 
 

@@ -15,6 +15,8 @@ from focalcal.errors import FocalCalError, MissingExtraError, NotFittedError
 from focalcal.integrations import onnx as integration
 from focalcal.integrations.onnx import OPSET, export_onnx
 
+pytestmark = pytest.mark.slow
+
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

@@ -13,6 +13,8 @@ from focalcal.files.prediction_table import PredictionTable
 from focalcal.report.criterion_landscape import CRITERIA, landscape, landscapes
 from tests.report.cases import sharp_table
 
+pytestmark = pytest.mark.slow
+
 
 def criterion_at(table: PredictionTable, criterion: str, gamma: float, temperature: float) -> float:
     data = data_of_arrays(table.scores, table.labels, table.kind, table.weights)
