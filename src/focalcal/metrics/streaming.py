@@ -22,6 +22,7 @@ however they were split into batches, merged or distributed. Needs torchmetrics:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,17 +77,17 @@ class StreamingMetric(Metric):
         """The measures of the family by their names."""
         return {name: each for name, each in MEASURES.items() if each.reads == cls.reads and each.in_evaluate}
 
+    @abstractmethod
     def _empty(self, num_classes: int, target: int | None = None) -> Summary:
         """A summary of no rows, with the parts that the family keeps."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _store(self, added: Summary) -> None:
         """Take the sums of a batch into the state."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _stored(self) -> PredictionSet:
         """What the measures read of the state."""
-        raise NotImplementedError
 
     def compute(self) -> Any:
         """The chosen measures of everything so far, over all processes: one number, or a dictionary."""
