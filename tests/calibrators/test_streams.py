@@ -315,3 +315,19 @@ def test_a_sample_is_evenly_spread_however_small_the_blocks_are(monkeypatch, siz
     assert places.tolist() == list(range(0, 1000, 32))
     halves = RowSample.of(iter(blocks[: len(blocks) // 2])).merge(RowSample.of(iter(blocks[len(blocks) // 2 :])))
     assert 20 <= sum(len(block.labels) for block in halves.blocks) <= 50
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.ready], ids=lambda case: case.id)
+def test_a_source_may_use_its_memory_again(case, read_every_time):
+    logits, labels = (torch.as_tensor(np.array(each)) for each in case.data())
+
+    def reused():
+        held = torch.empty_like(logits[:60]), torch.empty_like(labels[:60])
+        for start in range(0, 240, 60):
+            held[0][:], held[1][:] = logits[start : start + 60], labels[start : start + 60]
+            yield held
+
+    fresh = [(logits[a : a + 60], labels[a : a + 60]) for a in range(0, 240, 60)]
+    one, other = case.make().fit(reused), case.make().fit(lambda: fresh)
+    for part, same in zip(one.buffers(), other.buffers(), strict=True):
+        assert torch.equal(part, same)

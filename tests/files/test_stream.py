@@ -16,7 +16,7 @@ from focalcal.files import Columns, PredictionStream, PredictionTable, rewrite_p
 from focalcal.files.datasets import _of_hugging_face
 from focalcal.files.derived_streams import MappedStream, calibrated, share_of
 from focalcal.files.read_ahead import read_ahead
-from focalcal.files.table import FORMATS, format_of
+from focalcal.files.table import FORMATS, FileFormat, format_of
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import (  # noqa: E402
@@ -511,3 +511,75 @@ def test_arrow_files_are_read_but_not_written(tmp_path):
     for source in (tmp_path / "a.arrow", tmp_path):
         with pytest.raises(InputError, match="not written"):
             rewrite_predictions(source, tmp_path / "out.arrow", lambda scores, kind: scores)
+
+
+# ------------------------------------------------------------------------------------- memory that is used again
+
+
+def _as_tuple(logits, labels, languages):
+    return logits, labels
+
+
+def _as_mapping(logits, labels, languages):
+    return {"logits": logits, "label": labels, "language": languages}
+
+
+def _as_table(logits, labels, languages):
+    return PredictionTable("mine", np.asarray(logits), "logits", np.asarray(labels), groups=np.asarray(languages))
+
+
+def in_one_buffer(make, of, *, rows=75):
+    """The rows as a generator gives them that fills the same arrays or tensors for every batch."""
+    buffers = of(np.zeros((rows, 6), np.float32)), of(np.zeros(rows, np.int64))
+    languages = np.full(rows, "??")
+    for start in range(0, 1200, rows):
+        part = slice(start, start + rows)
+        buffers[0][:], buffers[1][:], languages[:] = of(LOGITS[part]), of(LABELS[part]), LANGUAGES[part]
+        yield make(*buffers, languages)
+
+
+@pytest.mark.parametrize("make", [_as_tuple, _as_mapping, _as_table], ids=["tuple", "mapping", "table"])
+@pytest.mark.parametrize("of", [np.asarray, torch.as_tensor], ids=["array", "tensor"])
+@pytest.mark.parametrize("once", [True, False], ids=["iterator", "function"])
+def test_a_source_may_use_its_memory_again(make, of, once):
+    batches = in_one_buffer(make, of) if once else lambda: in_one_buffer(make, of)
+    by = None if make is _as_tuple else "language"
+    found = fc.evaluate(PredictionStream(batches), by=by)
+    same_numbers(found if by is None else found.overall, fc.evaluate(LOGITS, LABELS))
+    if by is not None:
+        assert {name: each.n for name, each in found.items()} == {
+            name: int(np.count_nonzero(name == LANGUAGES)) for name in ("de", "en", "fr")
+        }
+
+
+@pytest.mark.parametrize("kind", ["lists", "memory map", "view"])
+def test_memory_that_is_used_again_may_be_of_any_kind(tmp_path, kind):
+    def batches():
+        held = np.zeros((75, 12), np.float32)
+        if kind == "memory map":
+            held = np.memmap(tmp_path / "held", np.float32, "w+", shape=(75, 12))
+        listed = []
+        for start in range(0, 1200, 75):
+            held[:, ::2] = LOGITS[start : start + 75]
+            listed[:] = held[:, ::2].tolist()
+            yield listed if kind == "lists" else held[:, ::2], LABELS[start : start + 75]
+
+    same_numbers(fc.evaluate(PredictionStream(batches)), fc.evaluate(LOGITS, LABELS), near=1e-6)
+    parts = list(PredictionStream(batches).batches())
+    assert not any(np.shares_memory(one.predictions._scores, parts[0].predictions._scores) for one in parts[1:])
+
+
+def test_a_format_of_ones_own_may_use_its_memory_again(tmp_path):
+    FORMATS["mine"] = FileFormat(
+        "mine", (".mine",), "One buffer", stream=lambda *_: in_one_buffer(_as_table, np.asarray)
+    )
+    try:
+        (tmp_path / "a.mine").write_bytes(b"")
+        same_numbers(fc.evaluate(PredictionStream(tmp_path / "a.mine")), fc.evaluate(LOGITS, LABELS))
+    finally:
+        del FORMATS["mine"]
+
+
+def test_what_files_give_is_not_copied(shards, monkeypatch):
+    monkeypatch.setattr(PredictionTable, "copy", None)
+    assert fc.evaluate(PredictionStream(shards)).n == 1200

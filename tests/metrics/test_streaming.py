@@ -300,6 +300,18 @@ def test_pixels_stream_like_rows():
     assert float(found.compute()) == close(m.ece(logits, labels))
 
 
+def test_batches_may_be_overwritten_once_they_are_taken_in():
+    logits, labels = predictions(400, 5)
+    held = torch.empty_like(logits[:100]), torch.empty_like(labels[:100])
+    for name, make in families(5).items():
+        metric, whole = make(), make()
+        for start in range(0, 400, 100):
+            held[0][:], held[1][:] = logits[start : start + 100], labels[start : start + 100]
+            metric.update(*held)
+            whole.update(logits[start : start + 100], labels[start : start + 100])
+        assert metric.compute() == whole.compute(), name
+
+
 def test_numpy_and_lists_are_as_good_as_tensors():
     logits, labels = predictions(101, 3, seed=12)
     found = streaming.EqualWidth("ece")

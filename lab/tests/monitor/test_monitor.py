@@ -834,3 +834,12 @@ def test_evaluation_passes_of_other_callbacks_do_not_count():
     expected = TRAIN.tensors[0].norm(dim=1).mean().item()
     assert record["train"]["feature_norm"] == pytest.approx(expected, rel=1e-6)
     assert record["train"]["rows"] == record["gradient"]["rows"] == len(TRAIN)
+
+
+def test_logits_may_be_overwritten_once_they_are_taken_in():
+    logits, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
+    tally = PredictionTally(num_bins=2)
+    for _ in range(2):
+        tally.add(logits, labels)
+    logits.neg_(), labels.zero_()
+    assert tally.seen().rows.column("correct").all()

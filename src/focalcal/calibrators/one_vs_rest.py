@@ -275,7 +275,8 @@ def _classes(data: FitData) -> Iterator[ScoreGroups]:
 
 
 def _labels_and_weights(block: LabelledLogits) -> tuple[Array, ...]:
-    return block.labels.cpu().numpy(), row_weights(block).cpu().numpy()
+    """Copies of the labels, whose memory may be used again for the next batch, and the weights."""
+    return block.labels.cpu().numpy().copy(), row_weights(block).cpu().numpy()
 
 
 def _some_scores(first: int, end: int, block: LabelledLogits) -> tuple[Array, ...]:

@@ -32,7 +32,7 @@ class BatchesPart(StreamPart):
 
     def __init__(self, batches: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
         self._batches, self._used = batches, False
-        self._seen: list[Any] = []  # batches that `first` took from an iterator
+        self._seen: list[Any] = []  # the batch that `first` took from an iterator
 
     def tables(self, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
         """The rows of the batches."""
@@ -44,13 +44,16 @@ class BatchesPart(StreamPart):
                     "or a list."
                 )
             self._used = True
-        return (_table_of(self.name, batch, columns, by) for batch in itertools.chain(self._seen, opened))
+        return (_table_of(self.name, batch, columns, by) for batch in opened)
 
     def first(self, columns: Columns) -> PredictionTable | None:
-        """The first table that has rows, if there is one; batches taken from an iterator are kept for `tables`."""
+        """The first table that has rows, if there is one; `tables` begins with it also where it is an iterator's.
+
+        Only this batch is kept, and no other is asked for, because an iterator may use the memory of one for the next.
+        """
         for batch in self._open():
             if isinstance(self._batches, Iterator):
-                self._seen.append(batch)
+                self._seen = [batch]
             table = _table_of(self.name, batch, columns, None)
             if table.num_rows:
                 return table
@@ -60,11 +63,13 @@ class BatchesPart(StreamPart):
         opened = self._batches() if callable(self._batches) else self._batches
         if not isinstance(opened, Iterable):
             raise InputError(f"{self.name}: must be an iterable of batches; got {type(opened).__name__}.")
-        return opened
+        return itertools.chain(self._seen, opened)
 
 
 def _table_of(name: str, batch: Any, columns: Columns, by: str | None) -> PredictionTable:
     if isinstance(batch, PredictionTable):
+        if by is not None and batch.groups is None:
+            raise InputError(f"{name}: has a table without groups. Give each the column {by} as its groups.")
         return batch
     if isinstance(batch, Sequence) and not isinstance(batch, str) and len(batch) in (2, 3):
         named = dict(zip((columns.kind or "logits", "labels", "weights"), batch, strict=False))

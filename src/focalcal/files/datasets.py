@@ -30,6 +30,8 @@ class RecordPart(StreamPart):
     `open` gives record batches or tables of Arrow.
     """
 
+    own_memory = True  # Arrow's arrays are never written to
+
     name: str
     open: Callable[[], Iterable[Any]]
     constants: Mapping[str, str]

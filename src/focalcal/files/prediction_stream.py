@@ -47,9 +47,10 @@ class ShardReader:
     def batches(self, part: StreamPart, by: str | None) -> Iterator[Batch]:
         """The rows of a part, checked; an error names the part."""
         before = 0
-        for table in part.tables(self.columns, by):
-            if not table.num_rows:
+        for given in part.tables(self.columns, by):
+            if not given.num_rows:
                 continue
+            table = given if part.own_memory else given.copy()
             fine = chosen(checked(table, need_labels=True, before=before, keep_half=True), self.split)
             before += table.num_rows
             require_agreement(self.like, fine)
@@ -63,7 +64,7 @@ class ShardReader:
                     argument=part.name,
                     may_be_empty=True,
                 )
-                yield Batch(part.name, rows, fine.groups, checked=True)
+                yield Batch(part.name, rows, None if by is None else fine.groups, checked=True)
 
 
 def chosen(table: PredictionTable, split: str | None) -> PredictionTable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -81,12 +81,17 @@ class PredictionTable:
 
     def take(self, rows: Array) -> PredictionTable:
         """Some of the rows: a mask, or their numbers."""
+        return self._with_columns(lambda column: column[rows])
 
-        def some(column: Array | None) -> Array | None:
-            return None if column is None else column[rows]
+    def _with_columns(self, change: Callable[[Array], Array]) -> PredictionTable:
+        """The table with every column that has a value per row changed."""
+        columns = {name: getattr(self, name) for name in ("scores", "labels", "weights", "split", "groups")}
+        changed: dict[str, Any] = {name: change(each) for name, each in columns.items() if each is not None}
+        return replace(self, **changed)
 
-        parts: dict[str, Any] = {name: some(getattr(self, name)) for name in ("labels", "weights", "split", "groups")}
-        return replace(self, scores=self.scores[rows], **parts)
+    def copy(self) -> PredictionTable:
+        """The same rows in arrays of their own."""
+        return self._with_columns(lambda column: column.copy())
 
     def of_split(self, name: str) -> PredictionTable:
         """The rows of one split."""

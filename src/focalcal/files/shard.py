@@ -52,6 +52,11 @@ class Shard(StreamPart):
         return str(self.path) if self.is_folder else self.source.name
 
     @property
+    def own_memory(self) -> bool:  # type: ignore[override]
+        """Whether the format gives every table memory of its own."""
+        return self.format.own_memory
+
+    @property
     def suffix(self) -> str:
         """The suffix of the file, or the usual one of its format if it has none."""
         own = self.source.path.suffix.lower()

@@ -9,9 +9,14 @@ from focalcal.files.prediction_table import Columns, PredictionTable
 
 
 class StreamPart(ABC):
-    """Rows that one reader reads in order. Parts with the same `name` are kept or left out together."""
+    """Rows that one reader reads in order. Parts with the same `name` are kept or left out together.
+
+    `own_memory` says that nothing writes to the arrays of a table once it is there. Tables of other parts are copied,
+    because the next one is asked for before they are used.
+    """
 
     name: str
+    own_memory: bool = False
 
     @abstractmethod
     def tables(self, columns: Columns, by: str | None) -> Iterator[PredictionTable]:

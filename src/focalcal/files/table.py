@@ -41,7 +41,8 @@ class FileFormat:
     Each is a function, or its name as `"package.module:function"`; what is None cannot be done with this format. A file
     has the bytes `magic` at the place `magic_at`, if that is known. `holds` are the parts that a file can have beside
     its scores, `extra` is the extra of focalcal that the format needs, and `is_text` says that it may be written to
-    standard output. `by_rows` is False where `stream` reads a whole file at a time.
+    standard output. `by_rows` is False where `stream` reads a whole file at a time. `own_memory` says that no table
+    shares memory with the next one; other tables are copied.
 
     >>> FORMATS["parquet"].suffixes, FORMATS["parquet"].extra
     (('.parquet',), 'files')
@@ -63,6 +64,7 @@ class FileFormat:
     extra: str | None = None
     is_text: bool = False
     by_rows: bool = True
+    own_memory: bool = False
 
     def can(self, task: Task) -> bool:
         """Whether the format has a function for a task; what can be streamed can be read."""
@@ -91,6 +93,7 @@ NPZ = FileFormat(
     write="focalcal.files.npz:write_npz",
     rewrite="focalcal.files.npz:rewrite_npz",
     magic=b"PK",
+    own_memory=True,
 )
 NPY = FileFormat(
     "npy",
@@ -102,6 +105,7 @@ NPY = FileFormat(
     rewrite="focalcal.files.npy:rewrite_npy",
     magic=b"\x93NUMPY",
     holds=(),
+    own_memory=True,
 )
 CSV = FileFormat(
     "csv",
@@ -113,6 +117,7 @@ CSV = FileFormat(
     holds=("labels", "weights", "split", "class_names"),
     is_text=True,
     by_rows=False,
+    own_memory=True,
 )
 PARQUET = FileFormat(
     "parquet",
@@ -125,6 +130,7 @@ PARQUET = FileFormat(
     record_batches="focalcal.files.parquet:parquet_batches",
     magic=b"PAR1",
     extra="files",
+    own_memory=True,
 )
 ARROW = FileFormat(
     "arrow",
@@ -135,6 +141,7 @@ ARROW = FileFormat(
     magic=b"ARROW1",
     holds=("labels", "weights", "split", "class_names"),
     extra="files",
+    own_memory=True,
 )
 SAFETENSORS = FileFormat(
     "safetensors",
@@ -146,6 +153,7 @@ SAFETENSORS = FileFormat(
     rewrite="focalcal.files.safetensors:rewrite_tensors",
     magic=b"\0{",  # the end of the length of its header, and the header
     magic_at=7,
+    own_memory=True,
 )
 
 FORMATS: dict[str, FileFormat] = {each.name: each for each in (NPZ, NPY, CSV, PARQUET, ARROW, SAFETENSORS)}

@@ -91,7 +91,7 @@ class PredictionTally:
     def add(self, logits: Tensor, labels: Tensor) -> None:
         """Take in logits (N, K) or (N, K, d1, ...) and class numbers."""
         rows, classes = flat_rows(logits, labels)
-        self._waiting.append((rows, classes))
+        self._waiting.append((rows.clone(), classes.clone()))  # the caller may use their memory again
         self._held += rows.numel()
         if self._held >= _BLOCK_LOGITS:
             self._read()
