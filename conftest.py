@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Count times only where they are wanted."""
     if config.getoption("--times"):
         config.pluginmanager.register(_Times())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file of the library that says nothing of slow tests has none: `--rest` need not import it."""
+    if not config.getoption("--rest") or collection_path.suffix != ".py":
+        return None
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    return True if name.startswith(LIBRARY) and "slow" not in collection_path.read_text("utf-8") else None
 
 
 @pytest.hookimpl(trylast=True)

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,8 @@ from hypothesis import settings
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from focalcal.files.ray import ray
+
 # Beside the project lie predictions of real networks, which are not ours to copy.
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 VALUES = Path(__file__).parent / "golden" / "values"
@@ -26,6 +28,19 @@ torch.set_num_threads(1)
 # The same examples every time, and no stop-watch: the machine may be busy.
 settings.register_profile("focalcal", deadline=None, derandomize=True)
 settings.load_profile("focalcal")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[None]:
+    """The local Ray cluster that the library starts, for all tests and pages of the group "shared"."""
+    pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray's own default niceness of 15 never lets workers start on a busy machine.
+        patch.setenv("RAY_worker_niceness", "0")
+        patch.setenv("OMP_NUM_THREADS", "1")
+        started = ray()
+        yield
+        started.shutdown()
 
 
 def _need(*parts: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,27 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Callable[..., Opened]]:
     """Opens a report from disk in a window of its own, with the network cut off."""
+    with _windows(browser) as opening:
+        yield opening
+
+
+@pytest.fixture(scope="module")
+def untouched(browser: Any) -> Iterator[Callable[[Report], Any]]:
+    """The page of a report as it opens, one for all tests that only read it: opening takes seconds."""
+    with _windows(browser) as opening:
+        pages: dict[Path, Any] = {}
+
+        def page(report: Report) -> Any:
+            if report.path not in pages:
+                pages[report.path] = opening(report).page
+            return pages[report.path]
+
+        yield page
+
+
+@contextmanager
+def _windows(browser: Any) -> Iterator[Callable[..., Opened]]:
+    """What opens windows, and closes them all at the end."""
     contexts = []
 
     def opening(report: Report, *, width: int = 1280, **options: Any) -> Opened:

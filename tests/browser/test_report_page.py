@@ -14,7 +14,8 @@ import pytest
 from focalcal.report.explorer import measures
 from tests.browser.conftest import Report
 
-pytestmark = pytest.mark.slow
+# One worker runs them all: one browser, and each report is built once.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 MEASURES = ("ece", "ada_ece", "nll")
 GAMMAS = (-0.9, -0.5, 0.0, 0.7, 2.0, 5.0)
@@ -87,11 +88,13 @@ def test_the_report_opens_from_disk_without_an_error_or_a_request(which, request
     assert len([url for url in opened.requests if url.startswith("file:")]) == 1
 
 
-def test_the_only_global_name_is_the_one_for_tests(two_models, open_page, tmp_path):
+def test_the_only_global_name_is_the_one_for_tests(two_models, open_page, untouched, tmp_path):
     script = (resources.files("focalcal.report") / "page" / "report.js").read_text("utf-8")
     without = Report(tmp_path / "without.html", two_models.contents)
     without.path.write_text(two_models.path.read_text("utf-8").replace(script, ""), "utf-8")
-    usual, found = (set(open_page(each).page.evaluate("Object.keys(window)")) for each in (without, two_models))
+    usual, found = (
+        set(page.evaluate("Object.keys(window)")) for page in (open_page(without).page, untouched(two_models))
+    )
     assert found - usual == {"focalcalReport"}
 
 
@@ -108,8 +111,8 @@ def test_without_javascript_the_verdict_and_the_numbers_are_readable(two_models,
 # ---- the explorer
 
 
-def test_the_page_computes_what_python_computes_everywhere(many_forms, open_page):
-    page = open_page(many_forms).page
+def test_the_page_computes_what_python_computes_everywhere(many_forms, untouched):
+    page = untouched(many_forms)
     for index, model in enumerate(many_forms.contents.models):
         for gamma, temperature in product(GAMMAS, TEMPERATURES):
             arguments = [index, gamma, temperature]
@@ -117,8 +120,8 @@ def test_the_page_computes_what_python_computes_everywhere(many_forms, open_page
             assert_close(found, measures(model.explorer, gamma, temperature))
 
 
-def test_the_explorer_starts_at_the_fitted_optimum(two_models, open_page):
-    page = open_page(two_models).page
+def test_the_explorer_starts_at_the_fitted_optimum(two_models, untouched):
+    page = untouched(two_models)
     explorer = two_models.contents.models[0].explorer
     assert position(page) == pytest.approx((explorer.focal_gamma, explorer.focal_temperature), rel=1e-3, abs=1e-6)
     assert_close(shown_measures(page), measures(explorer, explorer.focal_gamma, explorer.focal_temperature), 1e-3)
@@ -305,7 +308,7 @@ def test_classes_without_a_recall_stay_last(many_forms, open_page):
         assert page.locator("#classes tbody tr").last.locator("td").last.inner_text() == "–"
 
 
-def test_many_classes_can_be_searched(many_forms, two_models, open_page):
+def test_many_classes_can_be_searched(many_forms, two_models, open_page, untouched):
     page = open_page(many_forms).page
     name = many_forms.contents.models[0].classes.name[-1]
     page.locator("#class-filter").fill(name.upper())
@@ -313,7 +316,7 @@ def test_many_classes_can_be_searched(many_forms, two_models, open_page):
     assert all(name in found for found in page.locator("#classes tbody th").all_inner_texts())
     page.locator("#class-filter").fill("no such class")
     assert page.locator("#classes tbody tr").count() == 0
-    assert open_page(two_models).page.locator("#class-filter").count() == 0
+    assert untouched(two_models).locator("#class-filter").count() == 0
 
 
 def test_the_model_switch_shows_the_other_model_and_its_warning(two_models, open_page):
@@ -333,8 +336,8 @@ def test_the_model_switch_shows_the_other_model_and_its_warning(two_models, open
     )
 
 
-def test_key_numbers_are_those_of_the_contents(two_models, open_page):
-    page = open_page(two_models).page
+def test_key_numbers_are_those_of_the_contents(two_models, untouched):
+    page = untouched(two_models)
     for row, version in enumerate(two_models.contents.models[0].versions):
         cells = page.locator("#numbers .scroll").first.locator("tbody tr").nth(row).locator("td").all_inner_texts()
         assert cells[0].startswith(f"{100 * version.numbers['accuracy'].value:.1f}")
@@ -343,8 +346,8 @@ def test_key_numbers_are_those_of_the_contents(two_models, open_page):
         assert cells[5].startswith(f"{version.numbers['nll'].value:.3f}")
 
 
-def test_the_plain_words_say_what_the_bins_say(two_models, open_page):
-    page = open_page(two_models).page
+def test_the_plain_words_say_what_the_bins_say(two_models, untouched):
+    page = untouched(two_models)
     raw = two_models.contents.models[0].versions[0]
     (diagram,) = [each for each in raw.diagrams if (each.scheme, each.num_bins) == ("equal_width", 10)]
     believed = [i for i, count in enumerate(diagram.count) if count >= 30]
@@ -373,8 +376,8 @@ def test_hostile_names_are_text(two_models, open_page):
     assert "cross-entropy <b>bold</b>" in page.locator("#models tbody th").first.inner_text()
 
 
-def test_names_are_isolated_from_the_direction_around_them_and_long_ones_are_in_the_tooltip(two_models, open_page):
-    page = open_page(two_models).page
+def test_names_are_isolated_from_the_direction_around_them_and_long_ones_are_in_the_tooltip(two_models, untouched):
+    page = untouched(two_models)
     long = next(name for name in two_models.contents.models[0].classes.name if len(name) > 200)
     isolated = page.locator("#classes tbody bdi")
     assert isolated.count() == 3
@@ -434,9 +437,8 @@ def test_printing_makes_a_file_and_leaves_the_page_as_it_was(two_models, open_pa
     assert opened.errors == []
 
 
-@pytest.mark.parametrize("first", [320, 1440])
-@pytest.mark.parametrize("which", ["two_models", "many_forms"])
-def test_nothing_overlaps_or_sticks_out(first, which, request, open_page):
+@pytest.mark.parametrize(("which", "first"), [("two_models", 320), ("two_models", 1440), ("many_forms", 320)])
+def test_nothing_overlaps_or_sticks_out(which, first, request, open_page):
     page = open_page(request.getfixturevalue(which), width=first).page
     page.locator("input[name=model]").nth(1).check()
     for width in (first, 360, 768, 1024, 1440):
@@ -482,8 +484,8 @@ def test_the_focus_is_visible_and_the_skip_link_comes_first(two_models, open_pag
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
-def test_headings_are_in_order_and_controls_have_names(two_models, open_page):
-    page = open_page(two_models).page
+def test_headings_are_in_order_and_controls_have_names(two_models, untouched):
+    page = untouched(two_models)
     levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((node) => Number(node.tagName[1]))")
     assert levels[0] == 1
     assert levels.count(1) == 1

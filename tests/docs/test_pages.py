@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -37,18 +36,14 @@ def cache(tmp_path_factory):
     return base.parent if base.name.startswith("popen-") else base
 
 
-@pytest.fixture
-def no_cluster_left():
-    """Ends the Ray cluster that a page may have started in this process, for other tests start their own."""
-    yield
-    if ray := sys.modules.get("ray"):
-        ray.shutdown()
+def _says(page: Page, text: str) -> bool:
+    return any(text in f"\n{block.text}" for block in page.blocks)
 
 
 def _marks(page: Page) -> list[pytest.MarkDecorator]:
-    """Slow pages are marked as such; those that start a Ray cluster run in the worker that has the tests of Ray."""
-    starts_ray = any('engine="ray"' in block.text for block in page.blocks)
-    return [pytest.mark.slow] * page.slow + [pytest.mark.xdist_group("ray")] * starts_ray
+    """Slow pages are marked. Those with a cluster or all of the checks run in one worker, which needs either once."""
+    shares = _says(page, 'engine="ray"') or _says(page, "\nfocalcal claims ")
+    return [pytest.mark.slow] * page.slow + [pytest.mark.xdist_group("shared")] * shares
 
 
 def test_every_page_keeps_to_the_rules():
@@ -65,12 +60,13 @@ def test_every_page_keeps_to_the_rules():
     "ignore:.*smaller than the logging interval.*",
     "ignore:.*LeafSpec.*",
 )
-@pytest.mark.usefixtures("no_cluster_left")
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, id=str(page.path.relative_to(ROOT)), marks=_marks(page)) for page in PAGES],
 )
-def test_a_page_runs_and_prints_what_it_says(page, tmp_path, cache, monkeypatch):
+def test_a_page_runs_and_prints_what_it_says(page, tmp_path, cache, monkeypatch, request):
+    if _says(page, 'engine="ray"'):
+        request.getfixturevalue("cluster")
     monkeypatch.setenv("MPLBACKEND", "agg")
     put_files(page.files, tmp_path, cache)
     problem = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -26,7 +28,7 @@ TOGETHER = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.
 
 
 def run(folder, *launcher: str):
-    """What a run wrote, as a user starts it: its output, its results and its checkpoint."""
+    """What a run of two processes wrote, as a user starts it: its output, its results and its checkpoint."""
     options = ["--double", "--epochs", str(EPOCHS), "--json", "found.json", "--checkpoint", "saved.pt"]
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     process = subprocess.Popen(
@@ -54,7 +56,15 @@ def run(folder, *launcher: str):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("alone"))
+    """The same by one process, this one."""
+    folder = tmp_path_factory.mktemp("alone")
+    files = ["--json", str(folder / "found.json"), "--checkpoint", str(folder / "saved.pt")]
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
+        patch.setattr(torch.cuda, "device_count", lambda: 0)
+        patch.delenv("RANK", raising=False)
+        load("ddp_adafocal").main(["--double", "--epochs", str(EPOCHS), *files])
+    found = json.loads((folder / "found.json").read_text())
+    return out.getvalue(), found, torch.load(folder / "saved.pt", weights_only=True)
 
 
 @pytest.fixture(scope="module")
@@ -72,18 +82,15 @@ def network_of(saved: dict) -> torch.nn.Module:
     return network
 
 
-def test_one_process_is_a_plain_loop(tmp_path, monkeypatch, capsys):
+def test_one_process_is_a_plain_loop(alone):
     """The same batches without DDP, samplers and shares: the permutation of an epoch is that of its number."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.delenv("RANK", raising=False)
-    saved_in = tmp_path / "saved.pt"
-    found = load("ddp_adafocal").main(["--double", "--epochs", "2", "--checkpoint", str(saved_in)])
+    out, found, saved = alone
     assert not torch.distributed.is_initialized()
     train, val, test = noisy_digits.load()
     torch.manual_seed(0)
     network, loss = noisy_digits.make_network().double(), fc.AdaFocalLoss()
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-    for epoch in range(2):
+    for epoch in range(EPOCHS):
         order = torch.randperm(500, generator=torch.Generator().manual_seed(epoch))
         for batch in order[:480].split(48):
             optimizer.zero_grad()
@@ -103,8 +110,8 @@ def test_one_process_is_a_plain_loop(tmp_path, monkeypatch, capsys):
     assert numbers(found["test"]) == pytest.approx(numbers(fc.evaluate(logits, test.labels).to_dict()), abs=1e-9)
     after = fc.evaluate(scaling.predict_probs(logits), test.labels, kind="probs")
     assert numbers(found["test_calibrated"]) == pytest.approx(numbers(after.to_dict()), abs=1e-9)
-    assert torch.load(saved_in, weights_only=True)["loss"]["gamma"].tolist() == found["gamma_by_rank"][0]
-    assert "897 test rows" in capsys.readouterr().out
+    assert saved["loss"]["gamma"].tolist() == found["gamma_by_rank"][0]
+    assert "897 test rows" in out
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Passes on a Ray cluster of two workers: what they give is what this process gives, whatever happens to a worker."""
+"""Passes on a Ray cluster: what they give is what this process gives, whatever happens to a worker."""
 
 from __future__ import annotations
 
@@ -18,26 +18,13 @@ ray = pytest.importorskip("ray")
 pa = pytest.importorskip("pyarrow")
 from pyarrow import parquet  # noqa: E402
 
-# One worker runs them all, so that there is one cluster.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+# One worker of pytest-xdist runs them all, so that there is one cluster.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("shared")]
 
 RNG = np.random.default_rng(0)
 LOGITS = (3 * RNG.normal(size=(3000, 10))).astype(np.float32)
 LABELS = (LOGITS / 1.7 + RNG.gumbel(size=LOGITS.shape)).argmax(1)
 LANGUAGES = RNG.choice(["de", "en"], 3000)
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    """A local cluster of two workers, for all tests of this file."""
-    # Ray's own default niceness of 15 never lets workers start on a busy machine.
-    settings = {"RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-        yield ray
-        ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +55,11 @@ def test_evaluate_gives_what_it_gives_here(cluster, shards):
     [
         fc.TemperatureScaling,
         fc.EnsembleTemperatureScaling,
-        fc.VectorScaling,
         fc.HistogramBinning,
         lambda: fc.TemperatureScaling("ada_ece", grid=[1.2, 1.5, 1.8, 2.1]),
         lambda: fc.FocalTemperatureScaling("nll", "continuous"),
     ],
-    ids=["temperature", "ensemble", "vector", "histogram", "ada_ece", "focal"],
+    ids=["temperature", "ensemble", "histogram", "ada_ece", "focal"],
 )
 def test_fits_give_what_they_give_here(cluster, shards, make):
     here = make().fit(PredictionStream(shards))

@@ -15,8 +15,8 @@ from torch.multiprocessing.spawn import ProcessException
 import focalcal as fc
 from focalcal import metrics as m
 
-# Two processes that start torch anew.
-pytestmark = pytest.mark.slow
+# Two processes that start torch anew, once for all tests of this file.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gloo")]
 
 CLASSES, ROWS, BATCH = 3, 203, 64
 # What each rank has of the rows, and the precision of its logits (both: in turn).

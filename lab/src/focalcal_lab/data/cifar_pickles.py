@@ -31,9 +31,9 @@ def read_pickled(content: bytes, name: str) -> Any:
     >>> import pickle
     >>> read_pickled(pickle.dumps({"data": np.arange(3, dtype=np.uint8), "labels": [1, 2]}, protocol=2), "batch")
     {'data': array([0, 1, 2], dtype=uint8), 'labels': [1, 2]}
-    >>> read_pickled(pickle.dumps(print), "batch")
+    >>> read_pickled(pickle.dumps(len), "batch")
     Traceback (most recent call last):
-    focalcal.errors.FileFormatError: batch: its pickle asks for builtins.print, which images do not need. It was not \
+    focalcal.errors.FileFormatError: batch: its pickle asks for builtins.len, which images do not need. It was not \
 run; do not trust this file.
     """
     try:
