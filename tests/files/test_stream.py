@@ -12,7 +12,14 @@ import torch
 
 import focalcal as fc
 from focalcal.errors import InputError
-from focalcal.files import Columns, PredictionStream, PredictionTable, rewrite_predictions, write_predictions
+from focalcal.files import (
+    Columns,
+    PredictionStream,
+    PredictionTable,
+    read_predictions,
+    rewrite_predictions,
+    write_predictions,
+)
 from focalcal.files.datasets import _of_hugging_face
 from focalcal.files.derived_streams import MappedStream, calibrated, share_of
 from focalcal.files.read_ahead import read_ahead
@@ -206,6 +213,72 @@ def test_folders_that_are_columns(tmp_path):
     grouped = fc.evaluate(stream, by="language")
     same_numbers(grouped["fr"], fc.evaluate(LOGITS[LANGUAGES == "fr"], LABELS[LANGUAGES == "fr"]))
     assert grouped.overall.n == 1200
+
+
+def _in_folders(root, *, column=None):
+    """A file of each of two languages, in folders that say which; perhaps with a column of that name as well."""
+    for language in ("de", "en"):
+        folder = root / f"language={language}"
+        folder.mkdir(parents=True)
+        groups = None if column is None else np.full(np.count_nonzero(language == LANGUAGES), column)
+        rows = language == LANGUAGES
+        write(PredictionTable("part", LOGITS[rows], "logits", LABELS[rows], groups=groups), folder / "part.parquet")
+
+
+@pytest.mark.parametrize("named", ["", "language=*", "*", "*/part.parquet", "**/*.parquet", "language=[de][en]/part.*"])
+def test_folders_below_the_named_one_are_columns(tmp_path, named):
+    _in_folders(tmp_path / "split=val" / "runs")
+    stream = PredictionStream(tmp_path / "split=val" / "runs" / named)
+    assert stream.reader.like.split is None  # that folder lies above
+    assert {name: each.n for name, each in fc.evaluate(stream, by="language").items()} == {
+        name: np.count_nonzero(name == LANGUAGES) for name in ("de", "en")
+    }
+
+
+@pytest.mark.parametrize("named", ["language=de", "language=de/part.parquet", "language=de/*.parquet"])
+def test_a_folder_that_is_named_itself_is_no_column(tmp_path, monkeypatch, named):
+    _in_folders(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert fc.evaluate(PredictionStream(named)).n == np.count_nonzero(LANGUAGES == "de")
+    with pytest.raises(InputError, match="no column language to group by"):
+        fc.evaluate(PredictionStream(named), by="language")
+
+
+def test_folders_above_a_file_leave_its_columns_alone(tmp_path):
+    folder = tmp_path / "label=0" / "split=train" / "scores"
+    folder.mkdir(parents=True)
+    write(PredictionTable("part", LOGITS, "logits", LABELS, split=SPLITS), folder / "part.parquet")
+    for named in (folder, folder / "part.parquet", folder / "*.parquet", f"file://{folder}/part.parquet"):
+        stream = PredictionStream(named, split="val")
+        same_numbers(fc.evaluate(stream), fc.evaluate(LOGITS[SPLITS == "val"], LABELS[SPLITS == "val"]))
+
+
+@pytest.mark.parametrize("how", ["folder", "pattern", "address", "memory", "dataset"])
+def test_a_column_and_a_folder_of_the_same_name_are_refused(tmp_path, how):
+    _in_folders(tmp_path / "runs", column="fr")
+    named = {"pattern": f"{tmp_path}/runs/*/*.parquet", "address": f"file://{tmp_path}/runs"}.get(
+        how, tmp_path / "runs"
+    )
+    if how == "dataset":
+        named = arrow_dataset.dataset(named, format="parquet", partitioning="hive")
+    with pytest.raises(InputError, match=r"part.parquet: .*column language.*folder language=de"):
+        read_predictions(named) if how == "memory" else fc.evaluate(PredictionStream(named))
+
+
+def test_folders_of_the_same_name_within_each_other_are_refused(tmp_path):
+    folder = tmp_path / "language=de" / "language=en"
+    folder.mkdir(parents=True)
+    write(PredictionTable("part", LOGITS, "logits", LABELS), folder / "part.parquet")
+    with pytest.raises(InputError, match=r"part.parquet: .*language=de and language=en"):
+        PredictionStream(tmp_path)
+
+
+def test_a_dataset_of_pyarrow_with_folders_that_are_columns(tmp_path):
+    _in_folders(tmp_path)
+    stream = PredictionStream(arrow_dataset.dataset(tmp_path, format="parquet", partitioning="hive"))
+    assert {name: each.n for name, each in fc.evaluate(stream, by="language").items()} == {
+        name: np.count_nonzero(name == LANGUAGES) for name in ("de", "en")
+    }
 
 
 def test_addresses_of_other_file_systems(parquets):

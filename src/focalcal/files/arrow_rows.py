@@ -153,8 +153,14 @@ class ColumnsToRead:
         name: str, there: list[str], columns: Columns, by: str | None, constants: Mapping[str, str]
     ) -> ColumnsToRead:
         """Find the parts that are asked for in a schema with the column names `there`."""
-        known = [*there, *(each for each in constants if each not in there)]
-        return ColumnsToRead(find_parts(name, known, columns, by), constants)
+        twice = next((each for each in constants if each in there), None)
+        if twice is not None:
+            folder = f"{shown(twice)}={shown(constants[twice])}"
+            raise InputError(
+                f"{name}: has a column {shown(twice)} and lies in a folder {folder}, so it is unclear which counts. "
+                "Drop the column, rename the folder, or name the folder itself: only folders below it are columns."
+            )
+        return ColumnsToRead(find_parts(name, [*there, *constants], columns, by), constants)
 
     def stored(self) -> list[str]:
         """The columns that are stored in the file."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import shutil
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePath
 from urllib.parse import unquote
 
 from focalcal.core.score_kinds import KINDS
 from focalcal.errors import InputError
+from focalcal.files.messages import shown
 from focalcal.files.npy import open_npy
 from focalcal.files.remote import is_address, remote_sources
 from focalcal.files.shard import Shard
@@ -21,6 +23,7 @@ from focalcal.files.source_file import SourceFile, readable_file
 from focalcal.files.table import CSV, NPY, SNIFFED, format_by_bytes, format_of, known_suffixes, suffixes_that
 
 STANDARD_INPUT = "-"
+_SIGNS = "*?["
 
 
 def find_shards(paths: str | Path | Sequence[str | Path], stack: ExitStack) -> list[Shard]:
@@ -42,49 +45,72 @@ def names_many(paths: str | Path | Sequence[str | Path]) -> bool:
 
 
 def _is_pattern(path: str) -> bool:
-    return any(sign in path for sign in "*?[") and not Path(path).exists()
+    return any(sign in path for sign in _SIGNS) and not Path(path).exists()
 
 
 def _expand(path: str, stack: ExitStack) -> list[Shard]:
     if path == STANDARD_INPUT:
         return [_standard_input(stack)]
     if is_address(path):
-        return [_shard(source) for source in remote_sources(path)]
+        sources, root = remote_sources(path)
+        return [_shard(source, root) for source in sources]
     if _is_pattern(path):
         found = sorted(glob.glob(path, recursive=True))
         if not found:
             raise InputError(f"{path}: no file matches this pattern. Check it, and that it is quoted in the shell.")
-        return [shard for each in found for shard in _expand(each, stack)]
+        return [shard for each in found for shard in _at(each, _before_wildcards(path))]
+    return _at(path, Path(path))
+
+
+def _before_wildcards(pattern: str) -> Path:
+    """The folder that a pattern names: what stands before its first wildcard.
+
+    >>> _before_wildcards("runs/split=val/*/part-?.parquet").as_posix(), _before_wildcards("*.npz").as_posix()
+    ('runs/split=val', '.')
+    """
+    return Path(*itertools.takewhile(lambda part: not any(sign in part for sign in _SIGNS), Path(pattern).parts))
+
+
+def _at(path: str, root: Path) -> list[Shard]:
+    """The shard at a path, or those in a directory."""
     place = Path(path)
     with readable_file(path):
         exists = place.exists()
         is_folder = place.is_dir()
     if not exists:
         raise InputError(f"{path}: there is no such file. Check the path.")
-    return _in_folder(place) if is_folder else [_shard(SourceFile.of(path))]
+    return _in_folder(place, root) if is_folder else [_shard(SourceFile.of(path), root)]
 
 
-def _shard(source: SourceFile) -> Shard:
-    return Shard(format_of(source.path), (source,), partition_of(source.path))
+def _shard(source: SourceFile, root: Path) -> Shard:
+    """A file as a shard; folders between it and `root`, the one that the caller named, may be columns."""
+    return Shard(format_of(source.path), (source,), partition_of(source.name, source.path.relative_to(root)))
 
 
-def partition_of(path: Path) -> dict[str, str]:
-    """The columns encoded in the names of folders, as Hive and Spark write them.
+def partition_of(name: str, path: PurePath) -> dict[str, str]:
+    """The columns encoded in the names of folders, as Hive and Spark write them; `name` begins messages.
 
-    >>> partition_of(Path("scores/split=val/language=en/part-0.parquet"))
+    >>> partition_of("part-0", PurePath("split=val/language=en/part-0.parquet"))
     {'split': 'val', 'language': 'en'}
     """
-    pairs = (part.partition("=") for part in path.parts[:-1])
-    return {key: unquote(value) for key, sign, value in pairs if key and sign}
+    columns: dict[str, str] = {}
+    for folder in path.parts[:-1]:
+        key, sign, value = folder.partition("=")
+        if key in columns and sign:
+            both = f"{shown(key)}={shown(columns[key])} and {shown(folder)}"
+            raise InputError(f"{name}: lies in two folders for one column, {both}. Rename one of them.")
+        if key and sign:
+            columns[key] = unquote(value)
+    return columns
 
 
-def _in_folder(folder: Path) -> list[Shard]:
+def _in_folder(folder: Path, root: Path) -> list[Shard]:
     with readable_file(str(folder)):
         there = sorted(each for each in folder.iterdir() if each.name[0] not in "._")
         parts = [each for each in there if "=" in each.name and each.is_dir()]
         files = [each for each in there if each.suffix.lower() in suffixes_that("read") and each.is_file()]
     if parts and not files:
-        return [shard for part in parts for shard in _in_folder(part)]
+        return [shard for part in parts for shard in _in_folder(part, root)]
     if not files:
         raise InputError(
             f"{folder}: is a directory without prediction files ({known_suffixes()}). Name the files, "
@@ -97,7 +123,7 @@ def _in_folder(folder: Path) -> list[Shard]:
     sources = tuple(SourceFile.of(each) for each in files)
     if any(each.stem in KINDS for each in files) and format_of(files[0]) is NPY:
         return [Shard(NPY, sources, is_folder=True)]
-    return [_shard(each) for each in sources]
+    return [_shard(each, root) for each in sources]
 
 
 def _standard_input(stack: ExitStack) -> Shard:

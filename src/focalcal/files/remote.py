@@ -23,8 +23,11 @@ def is_address(path: str) -> bool:
     return _ADDRESS.fullmatch(path) is not None
 
 
-def remote_sources(address: str) -> list[SourceFile]:
-    """The files that an address refers to: one, all below a directory, or all that match a pattern."""
+def remote_sources(address: str) -> tuple[list[SourceFile], Path]:
+    """The files that an address refers to: one, all below a directory, or all that match a pattern.
+
+    The path beside them is that of the file or directory, or of the directory before the first wildcard.
+    """
     base, pattern = _parted(address)
     filesystem, root = _filesystem(base)
     found = _ADDRESS.fullmatch(address)
@@ -38,7 +41,8 @@ def remote_sources(address: str) -> list[SourceFile]:
     if not files:
         what = "no file matches this pattern" if pattern else "there is no such file or directory"
         raise InputError(f"{address}: {what}. Check the address, and that it is quoted in the shell.")
-    return [SourceFile(f"{scheme}://{each.lstrip('/')}", Path(each), filesystem) for each in sorted(files)]
+    sources = [SourceFile(f"{scheme}://{each.lstrip('/')}", Path(each), filesystem) for each in sorted(files)]
+    return sources, Path(root)
 
 
 def _parted(address: str) -> tuple[str, str]:
