@@ -21,6 +21,7 @@ from focalcal_lab.problems import (
     one_dimensional_problem,
     sure_mistakes,
 )
+from lab.tests.toy_networks import toy, trained
 
 SLOW_GAMMAS = [pytest.param(gamma, marks=pytest.mark.slow) for gamma in (0.0, 3.0)]
 
@@ -233,13 +234,10 @@ def test_the_same_seed_trains_the_same_network(line):
     assert torch.equal(again.of(5.0, "raw").probs, line.of(5.0, "raw").probs)
 
 
-@pytest.fixture(scope="module")
-def whole_line() -> OneDimensionalProblem:
-    return one_dimensional_problem()
-
-
 @pytest.mark.slow
-def test_fig3_only_psi_recovers_the_posterior(whole_line):
+@toy
+def test_fig3_only_psi_recovers_the_posterior():
+    whole_line = trained()
     plain = whole_line.of(0.0, "raw")
     assert plain.kl < 5e-4
     assert plain.ece < 0.006

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from focalcal_lab.problems import linear_problem, one_dimensional_problem
+from focalcal_lab.problems import linear_problem
+from lab.tests.toy_networks import toy, trained
 from reproduction.toy_problems import linear_table, mistakes_table, one_dimensional_table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "toy_problems.md"
@@ -32,8 +33,9 @@ def test_the_page_has_the_tables_of_the_linear_problem():
 
 
 @pytest.mark.slow
+@toy
 def test_the_page_has_the_table_of_the_one_dimensional_problem():
-    made = one_dimensional_table(one_dimensional_problem())
+    made = one_dimensional_table(trained())
     shown = table_of_page(made.splitlines()[0])
     # Another version of torch may train a slightly different network.
     assert numbers(shown) == pytest.approx(numbers(made), abs=0.4)

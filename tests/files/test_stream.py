@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from focalcal.files import (
 from focalcal.files.datasets import _of_hugging_face
 from focalcal.files.derived_streams import MappedStream, calibrated, share_of
 from focalcal.files.read_ahead import read_ahead
+from focalcal.files.source_file import SourceFile
 from focalcal.files.table import FORMATS, FileFormat, format_of
 
 pa = pytest.importorskip("pyarrow")
@@ -656,3 +658,14 @@ def test_a_format_of_ones_own_may_use_its_memory_again(tmp_path):
 def test_what_files_give_is_not_copied(shards, monkeypatch):
     monkeypatch.setattr(PredictionTable, "copy", None)
     assert fc.evaluate(PredictionStream(shards)).n == 1200
+
+
+def test_a_stream_that_travels_to_another_process_finds_its_files_there(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    np.savez("val.npz", logits=np.eye(3), labels=[0, 1, 2])
+    sent = pickle.dumps(SourceFile.of("val.npz"))
+    monkeypatch.chdir(tmp_path)
+    arrived = pickle.loads(sent)
+    assert arrived.size == (tmp_path / "here" / "val.npz").stat().st_size
+    assert arrived.name == "val.npz"

@@ -754,6 +754,9 @@ def train_shared(folder: str, rank: int, world: int) -> None:
     trainer.fit(Linear(), shared(TRAIN, 64, 16 // world), shared(VAL, 40, 8))
 
 
+ranked = pytest.mark.xdist_group("ranks")  # one worker starts the two processes, once
+
+
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """The folder in which two processes left what they found; processes that hang are ended."""
@@ -770,6 +773,7 @@ def ranks(tmp_path_factory):
 
 
 @pytest.mark.slow
+@ranked
 def test_two_processes_record_what_one_does_also_after_a_checkpoint(ranks):
     both = [torch.load(ranks / f"{rank}.pt", weights_only=True) for rank in range(2)]
     assert both[0] == both[1]
@@ -785,6 +789,7 @@ def test_two_processes_record_what_one_does_also_after_a_checkpoint(ranks):
 
 
 @pytest.mark.slow
+@ranked
 def test_lightning_ddp_writes_what_one_process_writes(ranks, tmp_path):
     train_shared(str(tmp_path), 0, 1)
     one, two = read_monitor(tmp_path / "1.json"), read_monitor(ranks / "2.json")

@@ -25,6 +25,11 @@ class SourceFile:
         """A local file, named by its path."""
         return cls(str(path), Path(path))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process may work in another folder: it gets the whole path, and the name as it was given."""
+        path = self.path if self.filesystem is not None else self.path.absolute()
+        return SourceFile, (self.name, path, self.filesystem)
+
     @property
     def size(self) -> int:
         """The size in bytes."""
