@@ -669,3 +669,62 @@ def test_a_stream_that_travels_to_another_process_finds_its_files_there(tmp_path
     arrived = pickle.loads(sent)
     assert arrived.size == (tmp_path / "here" / "val.npz").stat().st_size
     assert arrived.name == "val.npz"
+
+
+# -------------------------------------------------------------------------------------------------------- empty shards
+
+
+@pytest.mark.parametrize("place", [0, 2], ids=["first", "last"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_shard_may_be_empty_wherever_it_stands(tmp_path, suffix, place):
+    pieces = [slice(0, 500), slice(500, 1200)]
+    pieces.insert(place, slice(0, 0))
+    for number, rows in enumerate(pieces):
+        write(WHOLE.take(np.arange(1200)[rows]), tmp_path / f"part-{number}{suffix}")
+    whole, near = fc.evaluate(LOGITS, LABELS, sample_weight=WEIGHTS), 1e-7 if suffix in (".csv", ".tsv") else 1e-12
+    same_numbers(fc.evaluate(PredictionStream(tmp_path)), whole, near)
+    table = read_predictions(tmp_path)
+    assert table.num_rows == 1200
+    assert table.name == str(tmp_path)
+
+
+@pytest.mark.parametrize("read", [read_predictions, lambda path: fc.evaluate(PredictionStream(path))])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_shards_that_are_all_empty_are_refused(tmp_path, suffix, read):
+    for number in range(2):
+        write(WHOLE.take(np.arange(0)), tmp_path / f"part-{number}{suffix}")
+    with pytest.raises(InputError, match=rf"^{tmp_path}: none of its 2 shards has rows"):
+        read(tmp_path)
+    with pytest.raises(InputError, match=r"part-1\.\w+: has (a header line but )?no rows. Give a file that has some"):
+        read(tmp_path / f"part-1{suffix}")
+
+
+@pytest.mark.parametrize("suffix", [each for each in SUFFIXES if format_of(f"a{each}").can("rewrite")])
+def test_empty_shards_are_rewritten_too(tmp_path, suffix):
+    def softmax(logits, kind):
+        return torch.softmax(torch.tensor(logits), 1).numpy()
+
+    (tmp_path / "in").mkdir()
+    for number, rows in enumerate([slice(0, 0), slice(0, 1200)]):
+        write(WHOLE.take(np.arange(1200)[rows]), tmp_path / "in" / f"part-{number}{suffix}")
+    assert rewrite_predictions(tmp_path / "in", tmp_path / "out", softmax) == 1200
+    assert [each.name for each in sorted((tmp_path / "out").iterdir())] == [f"part-0{suffix}", f"part-1{suffix}"]
+    assert read_predictions(tmp_path / "out").kind == "probs"
+    with pytest.raises(InputError, match="no rows"):
+        rewrite_predictions(tmp_path / "in" / f"part-0{suffix}", tmp_path / f"one{suffix}", softmax)
+    assert not (tmp_path / f"one{suffix}").exists()
+
+
+def test_empty_batches_may_come_first():
+    parts = [(LOGITS[:0], LABELS[:0]), (LOGITS[:0], LABELS[:0]), (LOGITS, LABELS)]
+    for source in (parts, iter(parts), lambda: parts):
+        same_numbers(fc.evaluate(PredictionStream(source)), fc.evaluate(LOGITS, LABELS))
+    with pytest.raises(InputError, match="batches: has no rows"):
+        fc.evaluate(PredictionStream(parts[:2]))
+
+
+def test_an_empty_shard_is_not_a_bad_one(parquets):
+    write(PredictionTable("part", LOGITS[:0], "logits", LABELS[:0]), parquets / "part-.parquet")
+    stream = PredictionStream(parquets, on_bad_shard="skip")
+    assert fc.evaluate(stream).n == 1200
+    assert not stream.skipped

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from focalcal.errors import InputError
 from focalcal.files.arrow_rows import ArrowRows, ColumnsToRead, metadata_of, pyarrow, sliced, tables_of, told_as_damage
+from focalcal.files.checks import no_rows
 from focalcal.files.column_names import find_score_columns, require_once
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
@@ -28,7 +28,7 @@ def ipc_tables(shard: Shard, columns: Columns, by: str | None) -> Iterator[Predi
             num_rows += table.num_rows
             yield table
         if not num_rows:
-            raise InputError(f"{shard.name}: has no rows. Give a file that has some.")
+            raise no_rows(shard.name)
 
 
 def ipc_batches(shard: Shard, columns: list[str], num_rows: int) -> Iterator[Any]:

@@ -16,6 +16,20 @@ from focalcal.files.prediction_table import PredictionTable
 Where = Callable[[int], str]
 
 
+class NoRowsError(InputError):
+    """A file has no rows. Among others it is passed over, as long as one of them has some."""
+
+
+def no_rows(name: str, num_shards: int = 1) -> NoRowsError:
+    """The error for a file or several shards without rows.
+
+    >>> print(no_rows("val.npz"))
+    val.npz: has no rows. Give a file that has some.
+    """
+    what = "has no rows" if num_shards == 1 else f"none of its {num_shards:,} shards has rows"
+    return NoRowsError(f"{name}: {what}. Give a file that has some.")
+
+
 def checked(table: PredictionTable, *, need_labels: bool, before: int = 0, keep_half: bool = False) -> PredictionTable:
     """Check a table and return it with scores in float32 or float64, labels in int64 and weights in float64.
 
@@ -44,7 +58,12 @@ def checked(table: PredictionTable, *, need_labels: bool, before: int = 0, keep_
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
     """Refuse scores without rows or with fewer than two classes."""
     if shape[0] == 0:
-        raise InputError(f"{name}: has no rows. Give a file that has some.")
+        raise no_rows(name)
+    check_classes(name, shape)
+
+
+def check_classes(name: str, shape: tuple[int, ...]) -> None:
+    """Refuse scores with fewer than two classes."""
     if len(shape) == 2 and shape[1] < 2:
         raise InputError(
             f"{name}: scores need at least two classes; got shape {shape}. Binary scores of the positive class have "

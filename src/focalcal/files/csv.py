@@ -17,7 +17,7 @@ import numpy as np
 from focalcal.core.checks import Array
 from focalcal.core.score_kinds import Kind
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.checks import check_scores
+from focalcal.files.checks import NoRowsError, check_scores
 from focalcal.files.column_names import (
     PREFIX,
     ScoreColumns,
@@ -77,7 +77,7 @@ class TextFile:
     def blocks(self) -> Iterator[LineBlock]:
         """The rows, a bounded number at a time; empty lines are left out."""
         size, width = rows_per_batch(len(self.header)), len(self.header)
-        block, is_empty = LineBlock([], []), True
+        block = LineBlock([], [])
         for row in self.reader:
             if len(row) != width and row:
                 raise FileFormatError(
@@ -87,14 +87,11 @@ class TextFile:
             if row:
                 block.rows.append(row)
                 block.lines.append(self.reader.line_num)
-                is_empty = False
             if len(block.rows) == size:
                 yield block
                 block = LineBlock([], [])
         if block.rows:
             yield block
-        elif is_empty:
-            raise InputError(f"{self.name}: has a header line but no rows. Give a file that has some.")
 
     def read_scores(self, block: LineBlock) -> Array:
         """The scores of a block, checked: (n, K), or (n,) if they are in one column."""
@@ -215,6 +212,8 @@ def read_text(source: SourceFile, columns: Columns, by: str | None = None) -> Pr
                 fields[part].append(np.array(column, dtype=str))
             if "weights" in places:
                 weights.append(file.read_numbers(block, [places["weights"]])[:, 0])
+        if not scores:
+            raise NoRowsError(f"{source.name}: has a header line but no rows. Give a file that has some.")
         labels = np.concatenate(fields["labels"]) if fields["labels"] else None
         return PredictionTable(
             name=source.name,
@@ -260,7 +259,7 @@ def write_text(table: PredictionTable, file: IO[bytes]) -> None:
         raise InputError(f"{table.name}: two classes share a name, so their columns would too. Write .npz instead.")
     classes = names or [str(k) for k in range(table.num_classes)]
     header = [PREFIX[table.kind][:-1]] if table.scores.ndim == 1 else [PREFIX[table.kind] + each for each in classes]
-    columns: list[list[object]] = table.scores.reshape(table.num_rows, -1).T.astype(np.float64).tolist()
+    columns: list[list[object]] = table.scores.reshape(table.num_rows, len(header)).T.astype(np.float64).tolist()
     labels = table.labels if names is None or table.labels is None else np.array(names, dtype=str)[table.labels]
     for name, values in (("label", labels), ("weight", table.weights), ("split", table.split)):
         if values is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from focalcal.core.checks import Array
 from focalcal.core.score_kinds import Kind
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.checks import check_shape
+from focalcal.files.checks import check_classes
 from focalcal.files.column_names import HISTORY, find_part, find_parts, find_score_key, require_free
 from focalcal.files.memory_limits import require_memory, require_short, rows_per_batch
 from focalcal.files.messages import is_text, shown
@@ -202,7 +202,7 @@ def rewritten_scores(
 ) -> tuple[str, StoredArray, np.dtype, Iterator[Array]]:
     """The scores of a file of arrays, and the new ones, batch by batch, in the same precision."""
     key, stored, kind = file.scores(columns)
-    check_shape(file.name, stored.shape)
+    check_classes(file.name, stored.shape)
     require_free(file.name, [job.to], [each for each in file.arrays if each != key])
     dtype = stored.value_dtype if stored.bfloat16 else stored.dtype
     calibrated = job.calibrated(file.name, kind, stored.shape[0])

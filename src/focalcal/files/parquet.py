@@ -12,8 +12,9 @@ import numpy as np
 
 from focalcal.core.checks import Array
 from focalcal.core.score_kinds import Kind
-from focalcal.errors import FileFormatError, InputError
+from focalcal.errors import FileFormatError
 from focalcal.files.arrow_rows import ArrowRows, ColumnsToRead, metadata_of, pyarrow, tables_of, told_as_damage
+from focalcal.files.checks import no_rows
 from focalcal.files.column_names import HISTORY, find_score_columns, require_free, require_once
 from focalcal.files.joining import joined
 from focalcal.files.memory_limits import BATCH_VALUES, require_memory, require_no_bomb, rows_per_batch
@@ -80,7 +81,7 @@ class ParquetFile(ArrowRows):
         """The scores of the first row."""
         batch = next(self.batches(1, columns=list(self.scores.names)), None)
         if batch is None:
-            raise InputError(f"{self.name}: has no rows. Give a file that has some.")
+            raise no_rows(self.name)
         return self.read_scores(batch)
 
 
@@ -198,7 +199,9 @@ class ParquetRewriter:
         return schema
 
     def options(self) -> dict[str, Any]:
-        """Compression and encoding of the columns, as in the first row group."""
+        """Compression and encoding of the columns, as in the first row group, if there is one."""
+        if not self.file.file.num_row_groups:
+            return {}
         group = self.file.file.metadata.row_group(0)
         columns = [group.column(place) for place in range(group.num_columns)]
         codecs = {self._renamed(each.path_in_schema): _codec(each.compression) for each in columns}
@@ -247,7 +250,7 @@ def _rewrite(file: ParquetFile, out: IO[bytes], to: Kind, calibrated: Callable[[
     pa = pyarrow()
     new = ParquetRewriter(file, to)
     schema = new.schema()
-    width = file.first_row().size
+    width = file.first_row().size if file.num_rows else 1
     with told_as_damage(file.name):
         options = new.options()
     with pa.parquet.ParquetWriter(out, schema, **options) as writer:

@@ -15,7 +15,7 @@ import numpy as np
 from focalcal.core.checks import require
 from focalcal.errors import InputError
 from focalcal.files.batches import BatchesPart
-from focalcal.files.checks import checked
+from focalcal.files.checks import checked, no_rows
 from focalcal.files.datasets import dataset_parts
 from focalcal.files.discovery import find_shards
 from focalcal.files.joining import require_agreement
@@ -47,9 +47,7 @@ class ShardReader:
     def batches(self, part: StreamPart, by: str | None) -> Iterator[Batch]:
         """The rows of a part, checked; an error names the part."""
         before = 0
-        for given in part.tables(self.columns, by):
-            if not given.num_rows:
-                continue
+        for given in part.tables_with_rows(self.columns, by):
             table = given if part.own_memory else given.copy()
             fine = chosen(checked(table, need_labels=True, before=before, keep_half=True), self.split)
             before += table.num_rows
@@ -138,23 +136,24 @@ class PredictionStream(Stream):
 
     @property
     def reader(self) -> ShardReader:
-        """The reader of the parts; the first part that can be read determines kind and classes."""
-        while self._reader is None:
-            part = next((each for each in self.parts if each.name not in self.skipped), None)
-            if part is None:
-                raise InputError(f"{self.name}: no shard can be read. {self._reasons()}")
-            try:
-                first = part.first(self.columns)
-                if first is None:
-                    raise InputError(f"{part.name}: has no rows. Give a file that has some.")
-                like = checked(first, need_labels=True).take(np.zeros(0, dtype=np.int64))
-                self._reader = ShardReader(self.columns, self._split, like)
-            except InputError as error:
-                self.skip(part.name, error)
+        """The reader of the parts; the first part that has rows and can be read determines kind and classes."""
+        if self._reader is None:
+            self._reader = ShardReader(self.columns, self._split, self._like())
         return self._reader
 
-    def _reasons(self) -> str:
-        return " ".join(itertools.islice(self.skipped.values(), 3))
+    def _like(self) -> PredictionTable:
+        """The first table that has rows and can be read, without its rows."""
+        for part in self._left():
+            try:
+                first = part.first(self.columns)
+                if first is not None:
+                    return checked(first, need_labels=True).take(np.zeros(0, dtype=np.int64))
+            except InputError as error:  # noqa: PERF203
+                self.skip(part.name, error)
+        if self.skipped:
+            reasons = " ".join(itertools.islice(self.skipped.values(), 3))
+            raise InputError(f"{self.name}: no shard can be read. {reasons}")
+        raise no_rows(self.name, len(self.parts))
 
     def skip(self, name: str, error: InputError) -> None:
         """Leave out a bad shard from now on, or raise its error if that is not allowed."""

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeAlias
 
-from focalcal.files.checks import checked
+from focalcal.files.checks import NoRowsError, checked, no_rows
 from focalcal.files.discovery import find_shards
 from focalcal.files.joining import join
 from focalcal.files.prediction_table import Columns, PredictionTable
+from focalcal.files.shard import Shard
 
 Paths: TypeAlias = "str | Path | Sequence[str | Path]"
 Progress: TypeAlias = "Callable[[int, int, str], object]"
@@ -37,17 +38,24 @@ def read_predictions(
     """
     with ExitStack() as stack:
         shards = find_shards(paths, stack)
-        tables, rows = [], 0
-        for shard in shards:
-            tables.append(checked(shard.read(columns), need_labels=need_labels))
+        name, tables, rows = _name(paths, shards), list[PredictionTable](), 0
+        for place, shard in enumerate(shards, 1):
+            try:
+                tables.append(checked(shard.read(columns), need_labels=need_labels))
+            except NoRowsError:
+                if len(shards) == 1:
+                    raise
+                continue
             rows += tables[-1].num_rows
             if progress is not None:
-                progress(rows, rows if len(tables) == len(shards) else 0, shard.name)
-    return join(tables, _name(paths, tables))
+                progress(rows, rows if place == len(shards) else 0, shard.name)
+    if not tables:
+        raise no_rows(name, len(shards))
+    return join(tables, name)
 
 
-def _name(paths: Paths, tables: list[PredictionTable]) -> str:
+def _name(paths: Paths, shards: list[Shard]) -> str:
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
-    if len(given) > 1 and len(tables) > 1:
+    if len(given) > 1 and len(shards) > 1:
         return f"{given[0]} and {len(given) - 1} more"
-    return tables[0].name if len(tables) == 1 else str(given[0])
+    return shards[0].name if len(shards) == 1 else str(given[0])

@@ -14,7 +14,7 @@ import numpy as np
 from focalcal.core.checks import Array, require
 from focalcal.core.score_kinds import Kind
 from focalcal.errors import InputError
-from focalcal.files.checks import check_scores
+from focalcal.files.checks import check_scores, no_rows
 from focalcal.files.discovery import find_shards, names_many
 from focalcal.files.npy import rewrite_npy_folder
 from focalcal.files.prediction_table import Columns
@@ -60,7 +60,7 @@ def rewrite_predictions(
         shards = find_shards(path, stack)
         are_many = len(shards) > 1 or names_many(path)
         places = _in_folder(shards, Path(out)) if are_many else [_single(shards[0], out)]
-        job = RewriteJob(calibrate, columns, to, progress)
+        job = RewriteJob(calibrate, columns, to, progress, may_be_empty=len(shards) > 1)
         if are_many:
             stack.enter_context(_output_folder(Path(out)))
         for shard, place in zip(shards, places, strict=True):
@@ -118,6 +118,7 @@ class RewriteJob:
     to: OutputKind
     progress: Progress | None
     done: int = 0
+    may_be_empty: bool = False  # whether a file may have no rows, as one of several may
 
     def run(self, shard: Shard, place: Path) -> None:
         """Write the new file of one shard."""
@@ -129,6 +130,8 @@ class RewriteJob:
         else:
             with atomic_output(place) as file:
                 shard.rewrite(self, file)
+                if not (self.done or self.may_be_empty):
+                    raise no_rows(shard.name)
 
     def calibrated(self, name: str, kind: Kind, total: int = 0) -> Callable[[Array], Array]:
         """A function that checks and calibrates the next rows of a file; `total` is the number of rows, if known."""

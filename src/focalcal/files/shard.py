@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from focalcal.errors import FileFormatError
+from focalcal.files.checks import no_rows
 from focalcal.files.joining import joined
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
@@ -66,7 +67,10 @@ class Shard(StreamPart):
         """All rows, unchecked."""
         with self._lookalike_named():
             if self.format.read is None:
-                return joined(list(self.format.function("stream")(self, columns, None)))
+                tables = list(self.format.function("stream")(self, columns, None))
+                if not tables:
+                    raise no_rows(self.name)
+                return joined(tables)
             table: PredictionTable = self.format.function("read")(self, columns)
             return table
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 
+from focalcal.files.checks import NoRowsError
 from focalcal.files.prediction_table import Columns, PredictionTable
 
 
@@ -22,6 +24,11 @@ class StreamPart(ABC):
     def tables(self, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
         """The rows in tables of bounded size, unchecked, with the column `by` as their groups."""
 
+    def tables_with_rows(self, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
+        """The tables that have rows, which may be none."""
+        with suppress(NoRowsError):
+            yield from (table for table in self.tables(columns, by) if table.num_rows)
+
     def first(self, columns: Columns) -> PredictionTable | None:
         """The first table that has rows, if there is one."""
-        return next((table for table in self.tables(columns, None) if table.num_rows), None)
+        return next(self.tables_with_rows(columns, None), None)
