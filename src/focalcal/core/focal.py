@@ -34,6 +34,9 @@ Gamma: TypeAlias = "float | Tensor | Callable[[Tensor], Tensor]"
 # softplus(x) = x to the last bit of float64 from here on: exp(-50) = 2e-22.
 _SOFTPLUS_IS_LINEAR = 50.0
 
+# From these log-odds on 1 - p is 0 in every precision, and finite numbers do for infinity: 0 times it is 0.
+SURE_ODDS = 1e4
+
 # Inverse focal loss: 1 + a p log p / (1+p) stays positive for every p only while a < 1 / W(1/e), because
 # -p log p / (1+p) is largest, W(1/e) = 0.27846, at p = W(1/e).
 INVERSE_FOCAL_LIMIT = 3.591121476668622
@@ -100,6 +103,7 @@ def focal_of_log_odds(log_odds: Tensor, gamma: float | Tensor) -> Tensor:
     >>> focal_of_log_odds(torch.tensor([0.0], dtype=torch.float64), gamma=2.0)  # p = 1/2: log(2) / 4
     tensor([0.1733], dtype=torch.float64)
     """
+    log_odds = log_odds.clamp(max=SURE_ODDS)
     cross_entropy = F.softplus(-log_odds, threshold=_SOFTPLUS_IS_LINEAR)
     log_not_p = -F.softplus(log_odds, threshold=_SOFTPLUS_IS_LINEAR)
     if not isinstance(gamma, Tensor):
@@ -114,8 +118,7 @@ def focal_value_and_slope(cross_entropy: Any, p: Any, not_p: Any, gamma: Any, no
 
     $$ g\,(1-p) = b^{|\gamma|} (1-p) (1 + \gamma p c / b) $$
 
-    with $c = -\log p$ (`cross_entropy`) and the base $b$ of the loss. `not_p` must not be 0; `non_negative` promises
-    that no gamma is below 0.
+    with $c = -\log p$ (`cross_entropy`) and the base $b$ of the loss. `non_negative` promises that no gamma is below 0.
 
     Source: [mukhoti2020, Prop. 1].
 
@@ -130,7 +133,8 @@ def focal_value_and_slope(cross_entropy: Any, p: Any, not_p: Any, gamma: Any, no
     where = torch.where if isinstance(p, Tensor) else np.where
     base = 1 + p if one_for_all else where(gamma < 0, 1 + p, not_p)
     factor = base ** abs(gamma)
-    return factor * cross_entropy, factor * not_p * (1 + gamma * p * cross_entropy / base)
+    # Where 1 - p is 0 so is -log p, and 0 / 0 must not be taken.
+    return factor * cross_entropy, factor * not_p * (1 + gamma * p * cross_entropy / (base + (base == 0)))
 
 
 def from_log_odds(log_odds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -140,8 +144,7 @@ def from_log_odds(log_odds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     (tensor([0.6931]), tensor([0.5000]), tensor([0.5000]))
     """
     cross_entropy = F.softplus(-log_odds, threshold=_SOFTPLUS_IS_LINEAR)
-    not_p = torch.sigmoid(-log_odds).clamp_min_(torch.finfo(log_odds.dtype).tiny)
-    return cross_entropy, torch.sigmoid(log_odds), not_p
+    return cross_entropy, torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
 
 
 class _FocalOfLogOdds(torch.autograd.Function):

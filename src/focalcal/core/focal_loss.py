@@ -6,6 +6,7 @@ $z = x_y - \mathrm{logsumexp}_{j \ne y} x_j$, and with the slope $c = g(p, \gamm
 $$ \partial \ell / \partial x = g\,(\mathrm{softmax}(x) - \mathrm{onehot}(y)) = c\,(o - \mathrm{onehot}(y)). $$
 
 So one softmax serves value and gradient, and $1-p$ never comes from a subtraction: it is exact at p = 1 - 1e-300.
+Where all other classes are masked (`core.masking`), both are 0.
 Only the (N, K) part runs in the logits' precision; everything per row runs in float64, on the CPU in numpy.
 """
 
@@ -22,12 +23,14 @@ from torch import Tensor
 
 from focalcal.core.checks import may_read_values
 from focalcal.core.focal import (
+    SURE_ODDS,
     Gamma,
     focal_of_log_odds,
     focal_value_and_slope,
     from_log_odds,
     wide_dtype,
 )
+from focalcal.core.masking import mask_limit, require_labels_left, unify_masks
 
 # Up to this many logits on the CPU the time goes into calls, not into arithmetic: float64 throughout, few calls.
 _SMALL = 1 << 16
@@ -37,8 +40,9 @@ _BLOCK = 1 << 19
 _WHOLE = 1 << 22
 # Below this, a float32 probability is about to underflow and its row is done again in float64.
 _TINY = 1e-37
-# Keeps the odds of a float64 row above 0 without being seen.
+# What is divided by is at least this: the odds of a float64 row are 0 where they underflow or nothing else is left.
 _TINIEST = 1e-307
+_MASKED = mask_limit(torch.float32)  # that of float64, too
 _LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.float64)}
 
 
@@ -74,10 +78,13 @@ def log_odds(logits: Tensor, labels: Tensor) -> Tensor:
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     index = labels.unsqueeze(1)
     others = logits.scatter(1, index, float("-inf"))
-    best = others.detach().amax(1, keepdim=True)
+    best = others.detach().amax(1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
     wide = wide_dtype(logits.device)
-    rest = torch.exp(others - best).sum(1, keepdim=True)  # at least 1
-    return (logits.gather(1, index).to(wide) - best.to(wide)) - torch.log(rest.to(wide))
+    rest = torch.exp(others - best).sum(1, keepdim=True).to(wide)  # at least 1, or 0 where no other class is left
+    true = logits.gather(1, index).to(wide)
+    alone = (rest == 0) & (true > float("-inf"))
+    odds = (true - best.to(wide)) - torch.log(torch.where(rest == 0, 1.0, rest))
+    return torch.where(alone, SURE_ODDS, odds)
 
 
 def all_log_odds(logits: Tensor) -> Tensor:
@@ -101,13 +108,14 @@ _RowTerms: TypeAlias = tuple[Tensor, Any, Any, Any, Any]
 
 
 def _exact_rows(logits: Tensor, labels: Tensor) -> _RowTerms:
-    """Any device, any dtype, any finite logits."""
+    """Any device, any dtype, any logits, masked ones among them."""
     wide, index = wide_dtype(logits.device), labels.unsqueeze(1)
     true = logits.gather(1, index).to(wide)
     shares = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True).scatter_(1, index, float("-inf"))
-    best = shares.amax(1, keepdim=True)
-    total = shares.sub_(best).exp_().sum(1, keepdim=True).to(wide)
-    terms: list[Any] = [total, *from_log_odds((true - best.to(wide)) - torch.log(total))]
+    best = shares.amax(1, keepdim=True).clamp_min_(torch.finfo(shares.dtype).min)
+    total = shares.sub_(best).exp_().sum(1, keepdim=True).to(wide)  # at least 1, or 0 where no other class is left
+    odds = torch.where(true <= mask_limit(logits.dtype), -math.inf, (true - best.to(wide)) - torch.log(total))
+    terms: list[Any] = [total.clamp_min_(1.0), *from_log_odds(odds)]
     if logits.device.type == "cpu":
         terms = [term.squeeze(1).numpy() for term in terms]
     return shares, terms[0], terms[1], terms[2], terms[3]
@@ -135,16 +143,17 @@ def _blocked_rows(logits: Tensor, labels: Tensor) -> _RowTerms:
         parts = [_block(logits[block], index[block], out=shares[block])[1:] for block in blocks]
         held = [torch.cat(column) for column in zip(*parts, strict=True)]
     p, total = (column.squeeze(1).numpy().astype(np.float64) for column in held)
-    np.maximum(total, _TINY, out=total)
     # Odds, because softmax's own float32 sum is off by 1e-5 for 50,000 classes and cancels in them.
     against = total / np.maximum(p, _TINIEST)
     cross_entropy = np.log1p(against)
-    if p.min() < _TINY:
-        lost = torch.from_numpy(p < _TINY)
+    if not p.min() >= _TINY:
+        lost = torch.from_numpy(~(p >= _TINY))
+        total = np.nan_to_num(total)
+        shares.nan_to_num_(0.0)  # softmax of a row without any class
         exact = from_log_odds(log_odds(logits[lost].double(), labels[lost]))[0]
         cross_entropy[lost.numpy()] = exact.squeeze(1).numpy()
     p = 1 / (against + 1)
-    return shares, total, cross_entropy, p, against * p
+    return shares, np.maximum(total, _TINY), cross_entropy, p, against * p
 
 
 def _rows(logits: Tensor, labels: Tensor) -> _RowTerms:
@@ -168,6 +177,16 @@ def _value_and_slope(terms: Sequence[Any], gamma: Gamma) -> tuple[Any, Any, Any]
     return value, slope, used
 
 
+def _without_ignored(value: Any, slope: Any, row_weight: Tensor | float) -> tuple[Any, Any]:
+    """Value and slope with 0 in rows of weight 0, whose label may be masked: 0 times infinity is no number."""
+    if not isinstance(row_weight, Tensor):
+        return value, slope
+    if isinstance(value, Tensor):
+        return torch.where(row_weight == 0, 0.0, value), torch.where(row_weight == 0, 0.0, slope)
+    ignored = row_weight.squeeze(1).numpy() == 0
+    return np.where(ignored, 0.0, value), np.where(ignored, 0.0, slope)
+
+
 def _gradient_(shares: Tensor, total: Any, slope: Any, labels: Tensor) -> Tensor:
     """slope * (o - onehot), in the memory of `shares`."""
     if isinstance(slope, Tensor):
@@ -185,8 +204,13 @@ class _FocalRows(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, labels: Tensor, gamma: Gamma, row_weight: Tensor | float, summed: bool
     ) -> Tensor:
+        if logits.is_cpu:
+            counted = row_weight.squeeze(1) != 0 if isinstance(row_weight, Tensor) else None
+            require_labels_left(logits, labels, counted)
         shares, total, *terms = _rows(logits.detach(), labels)
-        value, slope, used = _value_and_slope(terms, gamma)
+        with np.errstate(invalid="ignore"):  # of rows that are ignored
+            value, slope, used = _value_and_slope(terms, gamma)
+        value, slope = _without_ignored(value, slope, row_weight)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, labels)
             ctx.shares, ctx.total, ctx.slope = shares, total, slope
@@ -213,7 +237,7 @@ class _FocalRows(torch.autograd.Function):
 class _SmallFocalRows(torch.autograd.Function):
     """`_FocalRows` for a batch so small that calls cost more than arithmetic: float64 in numpy, the gradient at once.
 
-    Works with the odds against the label, exp(x_j - x_y), as long as those do not overflow.
+    Works with the odds against the label, exp(x_j - x_y), as long as those do not overflow and no label is masked.
     """
 
     @staticmethod
@@ -226,9 +250,12 @@ class _SmallFocalRows(torch.autograd.Function):
         true = _row_numbers(classes.shape[0]), classes
         odds = logits.detach().numpy().astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
-            odds -= odds[true][:, None]
+            at_label = odds[true]
+            if at_label.min() <= _MASKED:
+                raise OverflowError
+            odds -= at_label[:, None]
             np.exp(odds, out=odds)
-            odds[true] = _TINIEST
+            odds[true] = 0
             against = odds.sum(1)
             p = 1 / (against + 1)
             value, slope, used = _value_and_slope((np.log1p(against), p, against * p), gamma)
@@ -240,7 +267,8 @@ class _SmallFocalRows(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             slope = slope * weight
             gradient = np.empty(odds.shape, dtype=np.float32 if logits.dtype == torch.float32 else np.float64)
-            np.multiply(odds, (slope / against)[:, None], out=gradient, casting="same_kind")
+            share = slope / np.maximum(against, _TINIEST)
+            np.multiply(odds, share[:, None], out=gradient, casting="same_kind")
             gradient[true] = -slope
             ctx.save_for_backward(logits, labels)
             ctx.gradient, ctx.gamma, ctx.row_weight, ctx.summed = torch.from_numpy(gradient), used, row_weight, summed
@@ -263,20 +291,28 @@ def _row_numbers(rows: int) -> Any:
 
 def _differentiable_gradient(ctx: Any, logits: Tensor, labels: Tensor, grad: Tensor) -> Tensor:
     gamma = torch.from_numpy(ctx.gamma).unsqueeze(1) if isinstance(ctx.gamma, np.ndarray) else ctx.gamma
-    value = focal_of_log_odds(log_odds(logits, labels), gamma)
+    value = focal_of_log_odds(_counted_log_odds(logits, labels, ctx.row_weight), gamma)
     value = _finish(value, ctx.row_weight, ctx.summed, logits.dtype)
     return torch.autograd.grad(value, logits, grad, create_graph=True)[0]
 
 
-def _finish(value: Any, row_weight: Tensor | float, summed: bool, dtype: torch.dtype) -> Tensor:
-    """The weighted rows, summed or not, as a loss of logits of that dtype; at most its largest finite number.
+def _counted_log_odds(logits: Tensor, labels: Tensor, row_weight: Tensor | float) -> Tensor:
+    """`log_odds`, with 0 in rows of weight 0, whose label may be masked."""
+    odds = log_odds(unify_masks(logits), labels)
+    return torch.where(row_weight == 0, 0.0, odds) if isinstance(row_weight, Tensor) else odds
 
+
+def _finish(value: Any, row_weight: Tensor | float, summed: bool, dtype: torch.dtype) -> Tensor:
+    """The weighted rows, summed or not, as a loss of logits of that dtype.
+
+    A finite loss stays finite: at most the largest number of the dtype. Infinity is that of a masked label.
     Weights come before the sum, so that a mean of huge losses stays finite.
     """
     dtype = torch.promote_types(dtype, torch.float32)
     if isinstance(value, Tensor):
         rows = value * row_weight
-        return (rows.sum() if summed else rows.squeeze(1)).to(dtype).clamp(max=_LARGEST[dtype])
+        loss = rows.sum() if summed else rows.squeeze(1)
+        return torch.where(torch.isinf(loss), loss, loss.clamp(max=_LARGEST[dtype])).to(dtype)
     value = value * (row_weight.squeeze(1).numpy() if isinstance(row_weight, Tensor) else row_weight)
     if summed:
         return torch.scalar_tensor(min(float(value.sum()), _LARGEST[dtype]), dtype=dtype)
@@ -289,13 +325,14 @@ def focal_rows(
     """Focal loss of `logits` (N, K) at `labels` (N,): the sum of `row_weight` times each row's loss, or each row's.
 
     `gamma` and `row_weight` are numbers or (N, 1); a callable gamma is given p, one per row. float16 and bfloat16
-    logits are computed in float32 and give a float32 loss.
+    logits are computed in float32 and give a float32 loss. A label that is masked raises a MaskedLabelError on the CPU,
+    unless its row has the weight 0; in traced code and on accelerators its loss is infinite.
 
     >>> focal_rows(torch.tensor([[0.0, 0.0]]), torch.tensor([0]), gamma=1.0)  # log(2) / 2
     tensor(0.3466)
     """
     if not may_read_values():  # being traced: leave differentiation to torch
-        odds = log_odds(logits, labels)
+        odds = _counted_log_odds(logits, labels, row_weight)
         gamma = gamma(torch.sigmoid(odds.detach())) if callable(gamma) else gamma
         return _finish(focal_of_log_odds(odds, gamma), row_weight, summed, logits.dtype)
     if logits.is_cpu and logits.numel() <= _SMALL and logits.dtype in _LARGEST:
@@ -319,7 +356,10 @@ def rows_value_and_gradient(
     >>> gradient
     tensor([[-0.5000,  0.5000]])
     """
+    if logits.is_cpu:
+        require_labels_left(logits, labels)
     shares, total, *terms = _rows(logits, labels)
     value, slope, _ = _value_and_slope(terms, gamma)
+    value, slope = _without_ignored(value, slope, row_weight)
     loss = _finish(value, row_weight, True, wide_dtype(logits.device))
     return loss, _gradient_(shares, total, slope * row_weight, labels).to(logits.dtype)

@@ -14,7 +14,8 @@ from focalcal.core.checks import (
     require_logits,
     require_reduction,
 )
-from focalcal.losses.focal import Reduction
+from focalcal.core.masking import is_masked, unify_masks
+from focalcal.losses.focal import Reduction, batch_shape, require_classes_left, require_targets_left, to_rows
 
 __all__ = ["BrierLoss", "brier_loss"]
 
@@ -25,7 +26,7 @@ def brier_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = -100, redu
     $$ \mathrm{Brier} = \sum_k (p_k - q_k)^2 $$
 
     where $p$ is the softmax of `logits` (N, K) or (N, K, d1, ...) and $q$ the one-hot `labels` (N, ...), or soft
-    targets of the logits' shape.
+    targets of the logits' shape. Classes may be masked: `focalcal.core.masking` has the rules.
 
     Source: [brier1950]; a baseline of [mukhoti2020, Sec. 5.1].
 
@@ -35,14 +36,21 @@ def brier_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = -100, redu
     require_logits(logits)
     require_reduction(reduction)
     classes_at = 0 if logits.dim() == 1 else 1
-    probs = torch.softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), classes_at)
+    logits = unify_masks(logits)
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if require_labels(labels, logits):
+        probs = torch.softmax(wide, classes_at)
+        require_targets_left(to_rows(labels), is_masked(to_rows(logits)), batch_shape(logits))
         squares = ((probs - labels) ** 2).sum(classes_at)
         keep = torch.ones_like(squares)
     else:
         if logits.device.type == "cpu" and may_read_values():
-            require_label_range(labels, probs.shape[classes_at], ignore_index)
-        keep = (labels != ignore_index).to(probs.dtype)
+            require_label_range(labels, logits.shape[classes_at], ignore_index)
+            require_classes_left(to_rows(logits), labels, labels.reshape(-1) != ignore_index)
+        counted = labels != ignore_index
+        # Of an ignored row every class may be masked, and softmax has no value there.
+        probs = torch.softmax(torch.where(counted.unsqueeze(classes_at), wide, 0.0), classes_at)
+        keep = counted.to(probs.dtype)
         classes = torch.where(labels == ignore_index, 0, labels).long().unsqueeze(classes_at)
         # 1 - p of the true class as the sum of the others: exact however sure the row is
         others = probs.scatter(classes_at, classes, 0.0)

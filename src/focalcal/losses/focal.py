@@ -20,6 +20,7 @@ from focalcal.core.checks import (
 )
 from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
 from focalcal.core.focal_loss import all_log_odds, focal_rows
+from focalcal.core.masking import MaskedLabelError, is_masked, require_labels_left, require_scores, unify_masks
 from focalcal.errors import InputError
 from focalcal.losses.gamma import (
     GammaLike,
@@ -57,13 +58,15 @@ def focal_loss(
     gamma 0 is cross-entropy. The gradient by the logits is $g(p_y, \gamma)(p - \mathrm{onehot}(y))$, in closed form.
 
     Args:
-        logits: (N, K), (N, K, d1, ...) or (K,). float16 and bfloat16 are computed in float32.
+        logits: (N, K), (N, K, d1, ...) or (K,). float16 and bfloat16 are computed in float32. Classes may be masked,
+            by -inf or the dtype's lowest number: `focalcal.core.masking` has the rules.
         labels: class numbers (N, ...), or soft targets of the logits' shape.
         gamma: a number, a tensor of the labels' shape (without the class dimension, or with it for soft targets), or a
             function of the true class's probability, such as a policy of `focalcal.losses.gamma`. It gets no gradient.
         weight: (K,) weights of the classes; as in torch, the mean over class numbers divides by the sum of weights.
         ignore_index: labels with this value count nothing (class numbers only).
-        label_smoothing: mixes the targets with the uniform distribution, as torch does.
+        label_smoothing: mixes the targets with the uniform distribution, as torch does; of the classes that are not
+            masked.
         reduction: mean, sum or none.
         validate: also check values on accelerators, where that waits for the device. Labels on the CPU are
             always checked.
@@ -80,7 +83,7 @@ def focal_loss(
         soft = require_labels(labels, logits)
     require_reduction(reduction)
     if validate:
-        require_finite(logits, "logits")
+        require_scores(logits, "logits", min(logits.dim() - 1, 1))
     num_classes = logits.shape[0] if logits.dim() == 1 else logits.shape[1]
     if isinstance(gamma, Tensor):
         gamma = _gamma_rows(gamma, logits, per_class=soft or label_smoothing > 0)
@@ -90,10 +93,26 @@ def focal_loss(
         weight = _class_weight(weight, num_classes, logits)
     if soft or label_smoothing:
         return _soft(logits, labels, gamma, weight, ignore_index, label_smoothing, reduction, validate)
-    rows = _to_rows(logits)
+    try:
+        return _hard(logits, labels, gamma, weight, ignore_index, reduction, validate)
+    except MaskedLabelError as error:
+        raise located(error, labels.shape) from None
+
+
+def _hard(
+    logits: Tensor,
+    labels: Tensor,
+    gamma: Gamma,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: Reduction,
+    validate: bool,
+) -> Tensor:
+    """The loss of class numbers."""
+    rows = to_rows(logits)
     classes = labels.reshape(-1).long() if labels.dim() != 1 or labels.dtype is not torch.int64 else labels
     if validate:
-        require_label_range(labels, num_classes, ignore_index)
+        require_label_range(labels, rows.shape[1], ignore_index)
     # Out-of-range labels make `gather` fail on the CPU, so there the usual case, nothing ignored, needs no mask.
     if ignore_index < 0 and logits.is_cpu and may_read_values():
         try:
@@ -101,7 +120,7 @@ def focal_loss(
             losses = focal_rows(rows, classes, gamma, row_weight=row_weight, summed=reduction != "none")
             return losses.reshape(labels.shape) if reduction == "none" else losses
         except (IndexError, RuntimeError):
-            require_label_range(labels, num_classes, ignore_index)
+            require_label_range(labels, rows.shape[1], ignore_index)
     keep = classes != ignore_index
     classes = torch.where(keep, classes, 0)
     row_weight = _row_weight(classes, weight, keep, reduction)
@@ -109,14 +128,28 @@ def focal_loss(
     return losses.reshape(labels.shape) if reduction == "none" else losses
 
 
-def _to_rows(values: Tensor) -> Tensor:
+def located(error: MaskedLabelError, shape: torch.Size) -> MaskedLabelError:
+    """The error with the place of its row in labels of this shape."""
+    place = torch.unravel_index(torch.tensor(error.row), shape) if shape else ()
+    return error.at(tuple(int(index) for index in place))
+
+
+def require_classes_left(rows: Tensor, labels: Tensor, keep: Tensor) -> None:
+    """Refuse class numbers of any shape that are masked in their row (n, K), unless they are ignored: not in `keep`."""
+    try:
+        require_labels_left(rows, torch.where(keep, labels.reshape(-1), 0), keep)
+    except MaskedLabelError as error:
+        raise located(error, labels.shape) from None
+
+
+def to_rows(values: Tensor) -> Tensor:
     """(N, K) of anything with classes in dimension 1, or of a single row."""
     if values.dim() == 2:
         return values
     return values.unsqueeze(0) if values.dim() == 1 else values.movedim(1, -1).reshape(-1, values.shape[1])
 
 
-def _batch_shape(logits: Tensor) -> torch.Size:
+def batch_shape(logits: Tensor) -> torch.Size:
     """The logits' shape without the classes."""
     return logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else logits.shape[:0]
 
@@ -126,12 +159,12 @@ def _gamma_rows(gamma: Tensor, logits: Tensor, per_class: bool) -> Tensor:
     gamma = gamma.detach().to(logits.device, wide_dtype(logits.device))
     if gamma.dim() == 0:
         return gamma
-    if gamma.shape == _batch_shape(logits):
+    if gamma.shape == batch_shape(logits):
         return gamma.reshape(-1, 1)
     if per_class and gamma.shape == logits.shape:
-        return _to_rows(gamma)
+        return to_rows(gamma)
     raise InputError(
-        f"gamma: as a tensor must have one value per sample, shape {tuple(_batch_shape(logits))}; got "
+        f"gamma: as a tensor must have one value per sample, shape {tuple(batch_shape(logits))}; got "
         f"{tuple(gamma.shape)}. For one value per class give FocalLoss a (K,) tensor, or pass gamma[labels]."
     )
 
@@ -168,32 +201,55 @@ def _soft(
     r"""$-\sum_y q_y (1 - p_y)^\gamma \log p_y$ for soft targets, and for class numbers with label smoothing."""
     if not 0 <= label_smoothing <= 1:
         raise InputError(f"label_smoothing: must lie in [0, 1]; got {label_smoothing}.")
-    rows, wide = _to_rows(logits), wide_dtype(logits.device)
-    num_classes = rows.shape[1]
+    rows, wide = unify_masks(to_rows(logits)), wide_dtype(logits.device)
+    masked = is_masked(rows)
     count: Tensor | float = rows.shape[0]  # what a mean divides by
     if labels.is_floating_point():
         if validate:
             require_finite(labels, "labels")
-        targets = _to_rows(labels).to(wide)
+        targets = to_rows(labels).to(wide)
         scale: Tensor | float = 1.0
     else:
         classes = labels.reshape(-1).long()
         if validate or (logits.device.type == "cpu" and may_read_values()):
-            require_label_range(labels, num_classes, ignore_index)
+            require_label_range(labels, rows.shape[1], ignore_index)
         keep = classes != ignore_index
         classes = torch.where(keep, classes, 0)
         targets = torch.zeros(rows.shape, dtype=wide, device=rows.device).scatter(1, classes.unsqueeze(1), 1.0)
         scale = keep.to(wide).unsqueeze(1)
         counted = scale.squeeze(1) if weight is None else weight[classes] * keep
         count = counted.sum().clamp_min(torch.finfo(wide).tiny)
-    targets = ((1 - label_smoothing) * targets + label_smoothing / num_classes) * scale
+    targets = ((1 - label_smoothing) * targets + label_smoothing * uniform_over(~masked)) * scale
+    require_targets_left(targets, masked, batch_shape(logits))
     if weight is not None:
         targets = targets * weight
     if reduction == "mean":
         targets = targets / count
-    losses = (targets * focal_elementwise(all_log_odds(rows), gamma)).sum(1)
-    losses = losses.reshape(_batch_shape(logits)) if reduction == "none" else losses.sum()
+    # What has no target counts nothing, also where it is impossible: 0 times infinity is no number.
+    odds = torch.where(targets == 0, 0.0, all_log_odds(rows))
+    losses = (targets * focal_elementwise(odds, gamma)).sum(1)
+    losses = losses.reshape(batch_shape(logits)) if reduction == "none" else losses.sum()
     return losses.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def uniform_over(allowed: Tensor) -> Tensor:
+    """The uniform distribution over the allowed classes of each row (n, K), in float64.
+
+    >>> uniform_over(torch.tensor([[True, False, True]]))
+    tensor([[0.5000, 0.0000, 0.5000]], dtype=torch.float64)
+    """
+    wide = wide_dtype(allowed.device)
+    return allowed / allowed.sum(1, keepdim=True).clamp_min(1).to(wide)
+
+
+def require_targets_left(targets: Tensor, masked: Tensor, shape: torch.Size) -> None:
+    """Refuse targets (n, K) that give a masked class a share; on the CPU only, where looking at them costs little."""
+    if not (targets.is_cpu and may_read_values()):
+        return
+    wrong = masked & (targets != 0)
+    if bool(wrong.any()):
+        row, label = wrong.nonzero()[0].tolist()
+        raise located(MaskedLabelError(row, label), shape)
 
 
 class LossOptions(TypedDict, total=False):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, final
 
+import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from focalcal.core.checks import (
     may_read_values,
@@ -15,7 +16,8 @@ from focalcal.core.checks import (
     require_logits,
     require_reduction,
 )
-from focalcal.losses.focal import Reduction
+from focalcal.core.masking import is_masked, unify_masks
+from focalcal.losses.focal import Reduction, batch_shape, require_classes_left, to_rows
 
 __all__ = ["LabelSmoothingLoss"]
 
@@ -25,7 +27,9 @@ class LabelSmoothingLoss(nn.Module):
     r"""Cross-entropy against $s_i = (1-\alpha)\, q_i + \alpha (1-q_i)/(K-1)$.
 
     where $q$ is the one-hot label: the true class keeps $1-\alpha$, the others share $\alpha$. torch's own smoothing
-    takes $\alpha/K$ from a uniform mixture instead, so its parameter is $\alpha K/(K-1)$ for the same targets.
+    takes $\alpha/K$ from a uniform mixture instead, so its parameter is $\alpha K/(K-1)$ for the same targets. Where
+    classes are masked (`focalcal.core.masking`), K is the number of those that are left; a label that is left alone
+    keeps all.
 
     Source: [mukhoti2020, Sec. 5.1], with $\alpha$ = 0.05.
 
@@ -63,13 +67,28 @@ class LabelSmoothingLoss(nn.Module):
         soft = require_labels(labels, logits)
         require(not soft, "labels", "must be class numbers", labels.dtype, "Soft labels need no smoothing.")
         num_classes = logits.shape[0] if logits.dim() == 1 else logits.shape[1]
+        classes = labels.reshape(-1).long()
+        keep = classes != self.ignore_index
+        rows = to_rows(logits)
         if logits.device.type == "cpu" and may_read_values():
             require_label_range(labels, num_classes, self.ignore_index)
-        return F.cross_entropy(
-            logits,
-            labels.long(),
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.alpha * num_classes / (num_classes - 1),
-        )
+            require_classes_left(rows, labels, keep)
+        classes = torch.where(keep, classes, 0)
+        losses, counted = self._rows(unify_masks(rows), classes, keep)
+        if self.reduction == "none":
+            return losses.reshape(batch_shape(logits))
+        return losses.sum() / counted if self.reduction == "mean" else losses.sum()
+
+    def _rows(self, rows: Tensor, classes: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of each row of logits (n, K), and the weight that a mean divides by, as torch has it."""
+        dtype = torch.promote_types(rows.dtype, torch.float32)
+        rows, index = torch.where(keep.unsqueeze(1), rows.to(dtype), 0.0), classes.unsqueeze(1)
+        left, log_probs = ~is_masked(rows), torch.log_softmax(rows, 1)
+        of_others = torch.where(left, log_probs, 0.0).scatter(1, index, 0.0)
+        of_others = of_others.sum(1) if self.weight is None else of_others @ self.weight.to(dtype)
+        others = left.sum(1) - 1
+        alpha = torch.where(others > 0, self.alpha, 0.0).to(dtype)
+        own = torch.where(left, log_probs, -math.inf).gather(1, index).squeeze(1)
+        weight = keep.to(dtype) if self.weight is None else self.weight.to(dtype)[classes] * keep
+        losses = (1 - alpha) * weight * own + alpha / others.clamp_min(1) * of_others * keep
+        return -losses, weight.sum().clamp_min(torch.finfo(dtype).tiny)

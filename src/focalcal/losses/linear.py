@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from focalcal.core.checks import require, require_label_range
 from focalcal.core.focal import Gamma, wide_dtype
 from focalcal.core.focal_loss import rows_value_and_gradient
+from focalcal.core.masking import MaskedLabelError
 from focalcal.errors import InputError
+from focalcal.losses.focal import located
 from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma
 
 __all__ = ["LinearFocalLoss"]
@@ -44,7 +46,10 @@ class _LinearFocal(torch.autograd.Function):
             chunk = slice(start, start + step)
             logits = hidden[chunk] @ weight.T if bias is None else torch.addmm(bias, hidden[chunk], weight.T)
             weights = row_weight[chunk] if isinstance(row_weight, Tensor) else row_weight
-            value, gradient = rows_value_and_gradient(logits, labels[chunk], gamma, weights)
+            try:
+                value, gradient = rows_value_and_gradient(logits, labels[chunk], gamma, weights)
+            except MaskedLabelError as error:
+                raise MaskedLabelError(start + error.row, error.label) from None
             del logits
             total += value
             if grad_hidden is not None:
@@ -138,7 +143,10 @@ class LinearFocalLoss(ScheduledByEpoch, nn.Module):
             low = torch.get_autocast_dtype(device)
             rows, weight = rows.to(low), weight.to(low)
             bias = None if bias is None else bias.to(low)
-        result: Tensor = _LinearFocal.apply(rows, weight, bias, classes, self.gamma, row_weight, scale)
+        try:
+            result: Tensor = _LinearFocal.apply(rows, weight, bias, classes, self.gamma, row_weight, scale)
+        except MaskedLabelError as error:  # its row counts those that are not ignored
+            raise located(MaskedLabelError(int(keep.nonzero()[error.row]), error.label), labels.shape) from None
         return result
 
     def extra_repr(self) -> str:

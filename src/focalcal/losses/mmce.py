@@ -30,7 +30,7 @@ class MMCELoss(nn.Module):
         weighted: the weighted form, which mukhoti2020 uses.
         base: the loss to regularise; cross-entropy if none is given.
         width: of the Laplacian kernel.
-        ignore_index: labels with this value count nothing.
+        ignore_index: labels with this value count nothing. Classes may be masked, as in `focal_loss`.
         batch_scale: multiply the MMCE term by the batch size, as the released code does beside a summed base loss.
         as_released: divide the weighted form by the number of pairs twice, as mukhoti2020's released code does. Its
             $\lambda$ of 2 and 8 belong to this form: by the definition they are so strong that small networks do not

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, final
 import torch
 from torch import Tensor, nn
 
-from focalcal.core.checks import may_read_values, require, require_finite, require_reduction
+from focalcal.core.checks import may_read_values, require, require_reduction
 from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
+from focalcal.core.masking import is_masked, require_values, unify_masks
 from focalcal.errors import InputError
 from focalcal.losses.focal import Reduction
 from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma
@@ -30,7 +31,9 @@ def sigmoid_focal_loss(
 
     where $p$ is the sigmoid of `logits` (any shape) and $q$ are the `labels`, 0 or 1 or in between, of the same shape.
     `gamma` is a number, a tensor that broadcasts, or a function of the probability of the true answer; negative means
-    inverse focal loss. `alpha` weighs positives by alpha and negatives by 1 - alpha; `weight` multiplies each loss.
+    inverse focal loss. `alpha` weighs positives by alpha and negatives by 1 - alpha; `weight` multiplies each loss. A
+    masked logit (`focalcal.core.masking`), such as -inf, says that the answer cannot be positive: its loss is 0, and a
+    label above 0 is an error, or an infinite loss in compiled code and on accelerators.
 
     Source: [lin2017, Eq. 4 and 5]. Differs: `reduction` is the mean unless told otherwise.
 
@@ -48,13 +51,16 @@ def sigmoid_focal_loss(
         inside = bool(((labels >= 0) & (labels <= 1)).all())
         require(inside, "labels", "must lie in [0, 1]", f"{labels.min().item()}..{labels.max().item()}")
     if validate:
-        require_finite(logits, "logits")
+        require_values(logits, "logits")
     wide = wide_dtype(logits.device)
-    odds, targets = logits.to(wide), labels.to(wide)
+    odds, targets = unify_masks(logits).to(wide), labels.to(wide)
+    _require_possible(odds, targets)
     gamma = gamma.detach().to(odds) if isinstance(gamma, Tensor) else gamma
     positive, negative = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
     if labels.is_floating_point():
-        up, down = focal_elementwise(odds, gamma), focal_elementwise(-odds, gamma)
+        # What has no share of the target counts nothing, also where it is impossible: 0 times infinity is no number.
+        up = focal_elementwise(torch.where(targets > 0, odds, 0.0), gamma)
+        down = focal_elementwise(torch.where(targets < 1, -odds, 0.0), gamma)
         losses = positive * targets * up + negative * (1 - targets) * down
     else:
         sign = 2 * targets - 1
@@ -65,6 +71,19 @@ def sigmoid_focal_loss(
         losses = losses * weight
     losses = losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
     return losses.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _require_possible(odds: Tensor, targets: Tensor) -> None:
+    """Refuse a positive label whose logit is masked; on the CPU only, where looking at them costs little."""
+    if not (odds.is_cpu and may_read_values()):
+        return
+    wrong = is_masked(odds) & (targets > 0)
+    if bool(wrong.any()):
+        place = tuple(wrong.nonzero()[0].tolist())
+        raise InputError(
+            f"labels: must be 0 where the logit is masked; got {targets[place].item():g} at index {place}. "
+            "Unmask the logit, or drop the answer."
+        )
 
 
 @final

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.core.binning import Bins, bin_predictions, equal_width_edges
-from focalcal.core.checks import require, require_finite, require_label_range, require_labels, require_logits
+from focalcal.core.checks import require, require_label_range, require_labels, require_logits
 from focalcal.core.focal import lookup, wide_dtype
 from focalcal.core.focal_loss import top_confidence
+from focalcal.core.masking import require_scores
 from focalcal.losses.focal import LossOptions, SoftmaxFocalLoss
 from focalcal.predictions.distributed import gather_rows
 
@@ -84,8 +85,8 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         require_logits(val_logits, "val_logits")
         soft = require_labels(val_labels, val_logits, "val_labels")
         require(not soft, "val_labels", "must be class numbers", val_labels.dtype)
-        require_finite(val_logits, "val_logits")
         require(val_logits.dim() > 1, "val_logits", "must have shape (N, K) or (N, K, d1, ...)", val_logits.shape)
+        require_scores(val_logits, "val_logits")
         require_label_range(val_labels, val_logits.shape[1], self.ignore_index)
         rows = val_logits.movedim(1, -1).reshape(-1, val_logits.shape[1])
         labels = val_labels.reshape(-1).long()
