@@ -151,7 +151,7 @@ def test_a_tiny_run_of_each_kind_goes_to_its_end(name, folders, tmp_path):
     for each in recipe.measurement.out_of_distribution:
         known, unknown = (
             np.load(place.file("predictions.npz")),
-            np.load(place.file(f"out_of_distribution/{each.name}.npz")),
+            np.load(place.file("out_of_distribution", f"{each.name}.npz")),
         )
         expected = ood_auroc(known["logits"][known["split"] == "test"].astype(float), unknown["logits"].astype(float))
         measured = {(row.phase, row.against): row.value for row in result.rows if row.metric == "auroc"}

@@ -272,7 +272,7 @@ def test_a_changed_recipe_is_refused(tmp_path):
 def test_a_broken_run_file_is_refused(tmp_path, content):
     place = start(tmp_path / "run")
     place.file("run.json").write_text(content)
-    with pytest.raises(FileFormatError, match=r"run.json: is not what a run writes"):
+    with pytest.raises(FileFormatError, match=r"run.json: it is not what a run writes"):
         resume(place.path)
 
 

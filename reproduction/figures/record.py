@@ -108,7 +108,7 @@ def _roc(place: RunFolder, temperature: float) -> dict[str, Any]:
     """The ROC curve by entropy of each set whose logits the run kept."""
     known = _logits(_test(place))
     found: dict[str, Any] = {}
-    for path in sorted(place.file("out_of_distribution").glob("*.npz")):
+    for path in place.files("out_of_distribution", "*.npz"):
         unknown = _logits(read_predictions([str(path)], need_labels=False))
         for phase, divisor in (("pre", 1.0), ("post", temperature)):
             curve = roc_curve(known / divisor, unknown / divisor)

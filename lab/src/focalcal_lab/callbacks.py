@@ -116,7 +116,7 @@ class RunCheckpoint(Checkpoint):
             write_atomically(self.folder.file("best.safetensors"), save(weights))
 
     def _save(self, trainer: pl.Trainer) -> None:
-        trainer.save_checkpoint(self.folder.file("checkpoints") / f"step-{trainer.global_step}.ckpt")
+        trainer.save_checkpoint(self.folder.file("checkpoints", f"step-{trainer.global_step}.ckpt"))
 
 
 def network_of(pl_module: pl.LightningModule) -> nn.Module:

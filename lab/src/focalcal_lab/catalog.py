@@ -81,7 +81,7 @@ def recipe_source(name: str) -> str:
     """The YAML text of the file that a shipped recipe comes from, with its comments.
 
     >>> recipe_source("own").splitlines()[0]
-    '# Your own data: a folder of images per class, an .npz file, or any torch Dataset by its import path.'
+    '# Your own data: a folder of images per class, an .npz file, or any torch Dataset that you name.'
     """
     find_recipe(name)
     return _shipped()[name][1].read_text(encoding="utf-8")
@@ -282,7 +282,7 @@ def _recipe(fields: dict[str, Any], source: str) -> Recipe:
     except ValidationError as error:
         first, *others = error.errors(include_url=False)
         where = ".".join(str(part) for part in first["loc"]) or "recipe"
-        said = first["msg"].removeprefix("Value error, ")
+        said = first["msg"].removeprefix("Value error, ").removesuffix(".")
         given = f"; got {first['input']!r:.80}" if first["type"] not in ("missing", "value_error") else ""
         more = f" And {len(others)} more like it." if others else ""
         raise InputError(f"{source}, recipe {fields.get('name')}: {where}: {said}{given}.{more}") from None

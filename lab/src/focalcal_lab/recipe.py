@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from focalcal.errors import InputError
+from focalcal_lab.path_below import check_name
+
+# Names that become names of files and folders. That of a recipe may have a folder: cpu/digits.
+FileName = Annotated[str, AfterValidator(check_name)]
+RecipeName = Annotated[str, AfterValidator(partial(check_name, most_parts=2))]
+# Lightning's, without those that another package would have to be imported for.
+Precision: TypeAlias = 'Literal["32-true", "64-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed"]'
 
 # When gammas are updated: at the end of each epoch, every n batches, or from some epoch on in some other way,
 # as in ghosh2022 App. I and Fig. 53: [[0, "epoch"], [25, 100], [40, 1]].
@@ -24,6 +34,16 @@ class DataPart(RecipePart):
 
     name: str
     options: dict[str, Any] = {}
+
+    @field_validator("options")
+    @classmethod
+    def _no_code(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if "dataset" in options:
+            raise ValueError(
+                f"dataset: a recipe must not name code, since recipes are passed on; got {options['dataset']!r:.80}. "
+                "Remove it, and name code that you trust on the command line: --dataset MODULE:NAME"
+            )
+        return options
 
 
 class ModelPart(RecipePart):
@@ -63,7 +83,7 @@ class Training(RecipePart):
     clip_norm: float | None = Field(default=None, gt=0)
     reduction: Literal["mean", "sum"] = "mean"
     select: Literal["last", "best"] = "last"
-    precision: str = "32-true"
+    precision: Precision = "32-true"
     workers: int = Field(default=0, ge=0)
 
 
@@ -83,9 +103,9 @@ class Calibration(RecipePart):
     `after` names the phase whose output is calibrated (TS_FL, then Psi^gamma); with `metrics`, only those are measured.
     """
 
-    phase: str
+    phase: FileName
     method: str
-    criterion: str | None = None
+    criterion: FileName | None = None
     options: dict[str, Any] = {}
     after: str | None = None
     metrics: list[str] = []
@@ -94,7 +114,7 @@ class Calibration(RecipePart):
 class OutOfDistribution(RecipePart):
     """A set that is out of distribution for the model: AUROC and FPR95 of telling it from the test split."""
 
-    name: str
+    name: FileName
     data: DataPart
 
 
@@ -119,14 +139,14 @@ class Recipe(RecipePart):
     rough time for one run, on two cores for `cpu/` recipes, else on one GPU.
     """
 
-    name: str
+    name: RecipeName
     about: str
     task: Literal["classification", "translation"] = "classification"
     paper: str | None = None
     published: dict[str, str] = {}
     data: DataPart
     model: ModelPart
-    methods: dict[str, Method]
+    methods: dict[FileName, Method]
     training: Training
     measurement: Measurement = Measurement()
     monitor: bool | Annotated[int, Field(ge=1)] = True
@@ -147,3 +167,9 @@ class Recipe(RecipePart):
             values["methods"] = {name: each for name, each in values["methods"].items() if name == method}
         text = json.dumps(values, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def require_method(recipe: Recipe, method: str) -> None:
+    """Refuse a method that the recipe does not have."""
+    if method not in recipe.methods:
+        raise InputError(f"method: {recipe.name} has {', '.join(recipe.methods)}; got {method!r}.")

@@ -6,8 +6,8 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,10 @@ from focalcal_lab.data import DataSplits
 from focalcal_lab.measurement import SplitLogits, measure_all
 from focalcal_lab.monitor import MonitorCallback
 from focalcal_lab.out_of_distribution import ood_table
-from focalcal_lab.recipe import Recipe
-from focalcal_lab.run_folder import RunFolder, RunSettings
+from focalcal_lab.recipe import Recipe, require_method
+from focalcal_lab.run_folder import RunFolder, RunSettings, TrainerOption
 from focalcal_lab.run_results import MeasuredNumber, RunResult, write_result
-from focalcal_lab.training_setup import USUAL_BINS, PreparedRun, load_foreign, prepare, require_method
+from focalcal_lab.training_setup import USUAL_BINS, PreparedRun, load_foreign, prepare
 
 Say = Callable[[str], object]
 # Lightning's loggers by short names.
@@ -59,19 +59,45 @@ def begin(recipe: Recipe, folder: str | Path, settings: RunSettings) -> RunFolde
 
 
 def resume(
-    folder: str | Path, *, data: DataSplits | None = None, progress_bar: bool = False, say: Say = print
+    folder: str | Path,
+    *,
+    data: DataSplits | None = None,
+    dataset: str | None = None,
+    progress_bar: bool = False,
+    say: Say = print,
 ) -> RunResult:
     """Take a run from its last checkpoint, or from its start, to its end; a finished one is only read.
 
-    `data` are those of the run, if they have been loaded already. The result is bit-identical to that of a run that was
-    never interrupted, on the same machine and versions.
+    `data` are those of the run, if they have been loaded already. `dataset` is the user's own code that gives them; a
+    run that was begun with it wants it named again, since its folder may come from someone else. The result is
+    bit-identical to that of a run that was never interrupted, on the same machine and versions.
     """
     place = RunFolder(folder)
     recipe, settings = place.read()
     if place.finished:
         return place.result()
-    with place.locked() if is_first() else nullcontext(), place.timed() if is_first() else nullcontext():
-        return _carry_on(place, recipe, settings, data, progress_bar, say)
+    check_dataset(place, dataset)
+    check_trainer(settings.trainer)
+    alone = (place.locked(), place.timed()) if is_first() else ()
+    with ExitStack() as stack:
+        for context in (*alone, _threads(settings.threads), _quiet_lightning()):
+            stack.enter_context(context)
+        prepared = prepare(recipe, settings, data=data, dataset=dataset)
+        return _carry_on(place, prepared, progress_bar, say)
+
+
+def check_dataset(place: RunFolder, dataset: str | None) -> None:
+    """Refuse to go on with an unfinished run unless the user names the code that its data come from, and no other."""
+    recorded = place.read()[1].dataset
+    if place.finished or recorded == dataset:
+        return
+    if recorded is None:
+        raise InputError(f"{place.path}: was begun without --dataset; got {dataset}. Leave the option out.")
+    given = "to go on runs it" if dataset is None else f"got {dataset} instead"
+    raise InputError(
+        f"{place.path}: its data come from the Python code {recorded}; {given}. If you know and trust that code, add "
+        f"--dataset {recorded}"
+    )
 
 
 def dry_run(
@@ -95,28 +121,25 @@ def dry_run(
     return value
 
 
-def _carry_on(
-    place: RunFolder, recipe: Recipe, settings: RunSettings, data: DataSplits | None, progress_bar: bool, say: Say
-) -> RunResult:
+def _carry_on(place: RunFolder, prepared: PreparedRun, progress_bar: bool, say: Say) -> RunResult:
     """Train from the last checkpoint, or from the start, and conclude."""
-    with _threads(settings.threads), _quiet_lightning():
-        prepared = prepare(recipe, settings, data=data)
-        if settings.trainer.get("precision", recipe.training.precision) == "64-true":
-            prepared.module.double()  # Lightning would restore the weights in single precision, and widen them then
-        bins = getattr(prepared.module.loss, "num_bins", USUAL_BINS)
-        if bins < USUAL_BINS and "num_bins" not in recipe.methods[settings.method].options:
-            rows = len(prepared.data.val)  # type: ignore[arg-type]
-            say(f"{bins} bins instead of {USUAL_BINS}: there are only {rows} validation rows.")
-        foreign = load_foreign(recipe, settings.data, settings.seed)  # what is missing is said before hours of training
-        checkpoint, damaged = place.newest_checkpoint()
-        for path in damaged:
-            say(f"{path} is damaged; going on from {checkpoint}.")
-        saver = RunCheckpoint(place, every=settings.checkpoint_every, keep_best=recipe.training.select == "best")
-        trainer = _trainer(prepared, place, saver, progress_bar)
-        _fit(trainer, prepared, checkpoint)
-        if saver.keep_best:
-            saver.restore_best(prepared.module)
-        result = _conclude(prepared, place, trainer, foreign)
+    recipe, settings = prepared.recipe, prepared.settings
+    if settings.trainer.get("precision", recipe.training.precision) == "64-true":
+        prepared.module.double()  # Lightning would restore the weights in single precision, and widen them then
+    bins = getattr(prepared.module.loss, "num_bins", USUAL_BINS)
+    if bins < USUAL_BINS and "num_bins" not in recipe.methods[settings.method].options:
+        rows = len(prepared.data.val)  # type: ignore[arg-type]
+        say(f"{bins} bins instead of {USUAL_BINS}: there are only {rows} validation rows.")
+    foreign = load_foreign(recipe, settings.data, settings.seed)  # what is missing is said before hours of training
+    checkpoint, damaged = place.newest_checkpoint()
+    for path in damaged:
+        say(f"{path} is damaged; going on from {checkpoint}.")
+    saver = RunCheckpoint(place, every=settings.checkpoint_every, keep_best=recipe.training.select == "best")
+    trainer = _trainer(prepared, place, saver, progress_bar)
+    _fit(trainer, prepared, checkpoint)
+    if saver.keep_best:
+        saver.restore_best(prepared.module)
+    result = _conclude(prepared, place, trainer, foreign)
     if trainer.is_global_zero:
         write_result(result, place.file("results.json"))
     return result
@@ -127,7 +150,7 @@ def _trainer(prepared: PreparedRun, place: RunFolder, saver: RunCheckpoint, prog
     callbacks: list[pl.Callback] = [StepSeed(settings.seed), Collector(), saver]
     if recipe.monitor:
         callbacks.append(_monitor(prepared, place))
-    options = dict(settings.trainer)
+    options: dict[str, Any] = {str(name): value for name, value in settings.trainer.items()}
     if progress_bar:
         from lightning.pytorch.callbacks import RichProgressBar
 
@@ -161,9 +184,9 @@ def _monitor(prepared: PreparedRun, place: RunFolder) -> MonitorCallback:
     )
 
 
-def check_trainer(options: dict[str, Any]) -> None:
+def check_trainer(options: Mapping[TrainerOption, int | str]) -> None:
     """Refuse options that Lightning refuses, or a logger that there is not, before anything is written."""
-    given = dict(options)
+    given: dict[str, Any] = {str(name): value for name, value in options.items()}
     if (name := given.pop("logger", None)) not in (None, *LOGGERS):
         raise InputError(f"logger: must be one of {', '.join(LOGGERS)}; got {name!r}.")
     try:
@@ -178,7 +201,7 @@ def _logger(name: str | None, place: RunFolder) -> Any:
     if name is None:
         return False
     try:
-        return getattr(pl.loggers, LOGGERS[name])(str(place.path), name="logs", version="")
+        return getattr(pl.loggers, LOGGERS[name])(str(place.path), name=place.file("logs").name, version="")
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"The {name} logger needs a package of its own: pip install {name}.") from error
 
@@ -211,7 +234,7 @@ def _conclude(
             _write_predictions(prepared, val, test, place)
             place.file("calibrators").mkdir(exist_ok=True)
             for phase, calibrator in fitted.items():
-                calibrator.save(place.file("calibrators") / f"{phase}{file_suffix(calibrator)}")
+                calibrator.save(place.file("calibrators", f"{phase}{file_suffix(calibrator)}"))
         rows += _out_of_distribution(prepared, place, trainer, test, rows, foreign)
     return RunResult(
         recipe=recipe.name,
@@ -273,7 +296,7 @@ def _out_of_distribution(
         place.file("out_of_distribution").mkdir(exist_ok=True)
         for name, logits in others.items():
             table = PredictionTable(name=name, scores=logits.numpy(), kind="logits", labels=None)
-            write_predictions(table, place.file("out_of_distribution") / f"{name}.npz")
+            write_predictions(table, place.file("out_of_distribution", f"{name}.npz"))
     return list(ood_table(test.logits, others, temperature))
 
 

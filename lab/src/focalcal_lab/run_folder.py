@@ -1,7 +1,7 @@
 """A run's folder: its files, a lock for one writer at a time, and checkpoints that are complete or absent.
 
 recipe.yaml        the resolved recipe, which `focalcal lab run` takes, too
-run.json           method, seed, data folder, trainer options, and the recipe's fingerprint
+run.json           method, seed, data folder, the user's data set, trainer options, and the recipe's fingerprint
 environment.json   versions and the machine
 checkpoints/       the last two, each with the hash of its content in its name
 monitor.json       what the papers plot, per epoch
@@ -25,31 +25,52 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from focalcal import __version__
 from focalcal.atomic import write_atomically
 from focalcal.errors import FileFormatError, FocalCalError, InputError
 from focalcal_lab.catalog import find_recipe, recipe_file
-from focalcal_lab.recipe import Recipe
-from focalcal_lab.run_results import RunResult, read_result
+from focalcal_lab.data.user_dataset import is_dataset_name
+from focalcal_lab.path_below import path_below
+from focalcal_lab.recipe import FileName, Recipe, require_method
+from focalcal_lab.run_results import RunResult, checked, read_result
 
 _KEPT = 2
+# What a run may tell Lightning's trainer: plain values, and nothing that would be imported.
+TrainerOption: TypeAlias = 'Literal["accelerator", "devices", "strategy", "num_nodes", "precision", "logger"]'
+
+
+def _named_dataset(name: str) -> str:
+    if not is_dataset_name(name):
+        raise ValueError('must be "package.module:name"')
+    return name
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a run needs beside its recipe to be the same run again."""
+    """What a run needs beside its recipe to be the same run again.
 
-    method: str
-    seed: int
+    `dataset` is the name of the user's own code that gives the data. It is recorded, to be compared with what the user
+    names when the run goes on; nothing is imported because it stands here.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    method: FileName
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
     digest: str
     data: str | None = None
-    threads: int | None = None
-    checkpoint_every: int | None = None
-    trainer: dict[str, Any] = field(default_factory=dict)
+    threads: Annotated[int, Field(ge=1, lt=2**16)] | None = None
+    checkpoint_every: Annotated[int, Field(ge=1)] | None = None
+    trainer: dict[TrainerOption, int | str] = field(default_factory=dict)
+    dataset: Annotated[str, AfterValidator(_named_dataset)] | None = None
+
+
+_SETTINGS = TypeAdapter(RunSettings)
 
 
 class RunFolder:
@@ -58,9 +79,13 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def file(self, name: str) -> Path:
-        """The path of one of the run's files."""
-        return self.path / name
+    def file(self, *names: str) -> Path:
+        """The path of one of the run's files, or of one in a folder of its own; refuses what leads elsewhere."""
+        return path_below(self.path, *names)
+
+    def files(self, folder: str, pattern: str = "*") -> list[Path]:
+        """The files in one of the run's folders, by their names."""
+        return [self.file(folder, path.name) for path in sorted(self.file(folder).glob(pattern))]
 
     @property
     def begun(self) -> bool:
@@ -111,14 +136,16 @@ class RunFolder:
             return 0.0
 
     def read(self) -> tuple[Recipe, RunSettings]:
-        """What the run is, refusing a recipe that was changed since it began."""
+        """What the run is, refusing a recipe that was changed since it began, and links that lead out of the folder."""
         if not self.begun:
             raise InputError(f"{self.path}: must be the folder of a run; it has no run.json.")
-        try:
-            settings = RunSettings(**json.loads(self.file("run.json").read_text(encoding="utf-8")))
-        except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
-            raise FileFormatError(f"{self.file('run.json')}: is not what a run writes: {error}.") from error
+        for entry in self.path.iterdir():
+            if entry.is_symlink():
+                self.file(entry.name)
+        path = self.file("run.json")
+        settings = checked(path.read_bytes(), _SETTINGS, path, "what a run writes")
         recipe = find_recipe(str(self.file("recipe.yaml")))
+        require_method(recipe, settings.method)
         if recipe.digest(settings.method) != settings.digest:
             raise InputError(
                 f"{self.file('recipe.yaml')}: was changed since the run began, and the rest would be another run. "
@@ -145,7 +172,7 @@ class RunFolder:
     @property
     def checkpoints(self) -> list[Path]:
         """The checkpoints, the newest first."""
-        return sorted(self.file("checkpoints").glob("step-*.ckpt"), reverse=True)
+        return self.files("checkpoints", "step-*.ckpt")[::-1]
 
     def write_checkpoint(self, step: int, state: dict[str, Any]) -> None:
         """Keep a checkpoint under a name that says its step and content, and forget all but the last two."""
@@ -154,7 +181,7 @@ class RunFolder:
         content = buffer.getvalue()
         self.file("checkpoints").mkdir(exist_ok=True)
         name = f"step-{step:010d}-{hashlib.sha256(content).hexdigest()[:16]}.ckpt"
-        write_atomically(self.file("checkpoints") / name, content)
+        write_atomically(self.file("checkpoints", name), content)
         for old in self.checkpoints[_KEPT:]:
             old.unlink()
 

@@ -43,5 +43,4 @@ def _calibrators(folder: RunFolder, recipe: Recipe) -> dict[str, Calibrator]:
         for stem in (wish.phase, f"{wish.phase}-{wish.criterion}")
         if wish.after is None
     }
-    files = sorted(folder.file("calibrators").iterdir())
-    return {names.get(path.stem, path.stem): load_calibrator(path) for path in files}
+    return {names.get(path.stem, path.stem): load_calibrator(path) for path in folder.files("calibrators")}

@@ -5,12 +5,24 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 
 from focalcal.atomic import write_atomically
 from focalcal.errors import FileFormatError
 
 SCHEMA = 1
+T = TypeVar("T")
+# What is read from a file has the fields that are named here, and their types.
+_CHECKED = ConfigDict(extra="forbid", strict=True)
+_FIELDS = TypeAdapter(dict[str, Any])
+_REASONS = TypeAdapter(dict[str, str])
+
+
+def _with_reasons(extra: dict[str, Any]) -> dict[str, Any]:
+    _REASONS.validate_python(extra.get("not_fitted", {}))
+    return extra
 
 
 @dataclass(frozen=True)
@@ -21,6 +33,8 @@ class MeasuredNumber:
     ...); `metric` is named as in `published_results.csv` but in our units: fractions, not percent. `against` names the
     set that is out of distribution.
     """
+
+    __pydantic_config__ = _CHECKED
 
     phase: str
     metric: str
@@ -34,6 +48,8 @@ class MeasuredNumber:
 class RunResult:
     """A finished run: which recipe, method and seed, and what was measured."""
 
+    __pydantic_config__ = _CHECKED
+
     recipe: str
     method: str
     seed: int
@@ -44,8 +60,11 @@ class RunResult:
     num_val: int
     num_test: int
     rows: list[MeasuredNumber]
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: Annotated[dict[str, Any], AfterValidator(_with_reasons)] = field(default_factory=dict)
     schema: int = SCHEMA
+
+
+_RESULT = TypeAdapter(RunResult)
 
 
 @dataclass(frozen=True)
@@ -86,10 +105,18 @@ def write_result(result: RunResult, path: str | Path) -> None:
 
 def read_result(path: str | Path) -> RunResult:
     """Read a result, refusing what is not one."""
+    content, what = Path(path).read_bytes(), "the result of a run"
+    schema = checked(content, _FIELDS, path, what).get("schema")
+    if isinstance(schema, int) and schema != SCHEMA:
+        raise FileFormatError(f"{path}: it has schema {schema}; this version reads {SCHEMA}.")
+    return checked(content, _RESULT, path, what)
+
+
+def checked(content: bytes, kind: TypeAdapter[T], path: str | Path, what: str) -> T:
+    """What the JSON text of a file says, if it has the fields and types of its kind; `what` is what it should be."""
     try:
-        fields = json.loads(Path(path).read_text(encoding="utf-8"))
-        if fields["schema"] != SCHEMA:
-            raise FileFormatError(f"{path}: it has schema {fields['schema']}; this version reads {SCHEMA}.")
-        return RunResult(**{**fields, "rows": [MeasuredNumber(**row) for row in fields["rows"]]})
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise FileFormatError(f"{path}: it is not the result of a run: {error}.") from error
+        return kind.validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = "".join(f"{part}: " for part in first["loc"])
+        raise FileFormatError(f"{path}: it is not {what}: {where}{first['msg']}.") from None

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from focalcal.errors import InputError
+from focalcal.core.checks import require
 from focalcal.integrations.lightning import CalibratedClassifier
 from focalcal.losses.table import make_loss
 from focalcal_lab.data import DataSplits, load_data
+from focalcal_lab.data.user_dataset import import_dataset
 from focalcal_lab.models import make_model
 from focalcal_lab.recipe import Method, Recipe, Training
 from focalcal_lab.run_folder import RunSettings
@@ -35,10 +36,16 @@ class PreparedRun:
     module: CalibratedClassifier
 
 
-def prepare(recipe: Recipe, settings: RunSettings, *, data: DataSplits | None = None) -> PreparedRun:
-    """The data and the module of a run; the seed fixes the split and the first weights."""
+def prepare(
+    recipe: Recipe, settings: RunSettings, *, data: DataSplits | None = None, dataset: str | None = None
+) -> PreparedRun:
+    """The data and the module of a run; the seed fixes the split and the first weights.
+
+    `dataset` is what the user named on the command line: the name in `settings`, which may come from a file, is not
+    imported.
+    """
     method, training = recipe.methods[settings.method], recipe.training
-    data = data or load_for(recipe, settings.data, settings.seed)
+    data = data or load_for(recipe, settings.data, settings.seed, dataset)
     torch.manual_seed(settings.seed)
     network = make_network(recipe, data)
     loss = make_loss(method.loss, reduction=training.reduction, **method_options(method, len(data.val)))  # type: ignore[arg-type]
@@ -74,9 +81,14 @@ def method_options(method: Method, num_val: int) -> dict[str, Any]:
     return {**method.options, "num_bins": max(1, num_val // ROWS_A_BIN)}
 
 
-def load_for(recipe: Recipe, folder: str | None, seed: int) -> DataSplits:
-    """The data of a recipe."""
-    return load_data(recipe.data.name, folder, seed=seed, **recipe.data.options)
+def load_for(recipe: Recipe, folder: str | None, seed: int, dataset: str | None = None) -> DataSplits:
+    """The data of a recipe; `dataset` is the user's own code, which must have been named on the command line."""
+    options = recipe.data.options
+    if dataset is not None:
+        rule = "is for recipes whose data are `own`"
+        require(recipe.data.name == "own", "--dataset", rule, f"{recipe.name} with {recipe.data.name}")
+        options = {**options, "dataset": import_dataset(dataset)}
+    return load_data(recipe.data.name, folder, seed=seed, **options)
 
 
 def load_foreign(recipe: Recipe, folder: str | None, seed: int) -> dict[str, DataSplits]:
@@ -148,9 +160,3 @@ def shortened(recipe: Recipe, epochs: int) -> Recipe:
     stones = sorted({round(stone * share) for stone in recipe.training.milestones} - {0, epochs})
     training = recipe.training.model_copy(update={"epochs": epochs, "milestones": stones})
     return recipe.model_copy(update={"training": training})
-
-
-def require_method(recipe: Recipe, method: str) -> None:
-    """Refuse a method that the recipe does not have."""
-    if method not in recipe.methods:
-        raise InputError(f"method: {recipe.name} has {', '.join(recipe.methods)}; got {method!r}.")

@@ -177,17 +177,22 @@ def test_a_run_that_fails_among_others_is_said(quick, tmp_path):
     assert call(*wanted).code == 0
     folder = next(tmp_path.rglob("fl-2/seed-0"))
     (folder / "results.json").unlink()
-    (folder / "recipe.yaml").write_text("recipe: {}")
+    for checkpoint in (folder / "checkpoints").iterdir():
+        checkpoint.write_bytes(b"")
     answer = call("lab", "resume", tmp_path, "--jobs", 2)
     assert answer.code == 1
-    assert answer.err.startswith(f"focalcal: {folder / 'recipe.yaml'}, ")
+    assert answer.err.startswith(f"focalcal: {folder / 'checkpoints'}/step-")
     assert answer.err.count("\n") == 1
+    (folder / "recipe.yaml").write_text("recipe: {}")
+    answer = call("lab", "resume", tmp_path, "--jobs", 2)  # said before anything is begun
+    assert answer.code == 2
+    assert answer.err.startswith(f"focalcal: {folder / 'recipe.yaml'}, ")
 
 
 def test_the_first_failure_among_runs_side_by_side_stops_what_is_not_begun(tmp_path, monkeypatch, capsys):
     begun = []
 
-    def work(folder: Path) -> str:
+    def work(folder: Path, dataset: str | None) -> str:
         begun.append(folder)
         time.sleep(0 if folder.name == "0" else 0.3)
         return f"{folder}: is broken." if folder.name == "0" else ""

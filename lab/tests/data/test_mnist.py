@@ -317,7 +317,7 @@ def test_a_cifar_network_is_asked_about_digits(tmp_path: Path) -> None:
     measured = {row.against: row.value for row in result.rows if (row.phase, row.metric) == ("pre", "auroc")}
     assert set(measured) == {"cifar100", "mnist", "cifar10-noise"}
     for name, value in measured.items():
-        logits = np.load(place.file(f"out_of_distribution/{name}.npz"))["logits"]
+        logits = np.load(place.file("out_of_distribution", f"{name}.npz"))["logits"]
         assert len(logits) == len(foreign[name].test)
         assert value == pytest.approx(float(ood_auroc(test, logits.astype(float))), abs=1e-9)
 

@@ -16,6 +16,7 @@ from focalcal_lab.data.augmentation import CropAndFlip
 from focalcal_lab.data.dataset import TensorRows
 from focalcal_lab.data.image_files import ImageDataset
 from focalcal_lab.data.own_data import Collated, split_three
+from focalcal_lab.data.user_dataset import import_dataset
 
 CLASSES = ("cat", "dog", "eel")
 _FORMATS = itertools.cycle(["png", "jpg", "bmp", "gif", "webp", "tif"])
@@ -182,7 +183,7 @@ def test_an_unreadable_image_is_named(content: bytes, tmp_path: Path) -> None:
         ({"test_fraction": 1.0}, "test_fraction: must lie in"),
         ({"val_fraction": 0.3, "test_fraction": 0.3}, r"must be at most 0\.5; got 0\.6"),
         ({"image_size": 0}, "image_size: must be at least 1"),
-        ({"num_classes": 3}, "num_classes: is only for dataset="),
+        ({"num_classes": 3}, "num_classes: is only for --dataset"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -372,7 +373,7 @@ def _path(name: str) -> str:
 def test_any_data_set_is_wrapped_by_its_import_path(
     name: str, sizes: tuple[int, int, int], num_classes: int, facts: dict[str, int]
 ) -> None:
-    data = load_data("own", dataset=_path(name), seed=3)
+    data = load_data("own", dataset=import_dataset(_path(name)), seed=3)
     assert _sizes(data) == sizes
     assert data.num_classes == num_classes
     assert dict(data.facts) == facts
@@ -383,7 +384,7 @@ def test_any_data_set_is_wrapped_by_its_import_path(
 
 
 def test_splits_of_one_data_set_do_not_share_rows() -> None:
-    data = load_data("own", dataset=_path("Plain"), seed=3)
+    data = load_data("own", dataset=import_dataset(_path("Plain")), seed=3)
     seen = [int(part[row][0][0]) for part in (data.train, data.val, data.test) for row in range(len(part))]
     assert sorted(seen) == list(range(40))
     inputs, labels = data.val.__getitems__([1, 0])
@@ -391,13 +392,13 @@ def test_splits_of_one_data_set_do_not_share_rows() -> None:
 
 
 def test_known_labels_are_split_in_proportion_and_named() -> None:
-    data = load_data("own", dataset=_path("WithClasses"))
+    data = load_data("own", dataset=import_dataset(_path("WithClasses")))
     assert data.class_names == ("a", "b", "c", "d")
     assert sorted(data.val.__getitems__(range(4))[1].tolist()) == [0, 1, 2, 3]
 
 
 def test_the_folder_and_the_epoch_are_passed_on(tmp_path: Path) -> None:
-    data = load_data("own", tmp_path, dataset=_path("Plain"))
+    data = load_data("own", tmp_path, dataset=import_dataset(_path("Plain")))
     assert data.train.base.folder == tmp_path
     data.train.set_epoch(4)
     assert data.train.base.epoch == 4
@@ -408,7 +409,7 @@ def test_a_script_in_this_folder_is_found(tmp_path: Path, monkeypatch: pytest.Mo
         "import torch\nrows = torch.utils.data.TensorDataset(torch.zeros(20, 3), torch.arange(20) % 2)\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert _sizes(load_data("own", dataset="my_pairs:rows")) == (16, 2, 2)
+    assert _sizes(load_data("own", dataset=import_dataset("my_pairs:rows"))) == (16, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -425,7 +426,7 @@ def test_a_script_in_this_folder_is_found(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_what_is_no_data_set_is_refused(path: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        load_data("own", dataset=path, num_classes=2 if "Dicts" in path else None)
+        load_data("own", dataset=import_dataset(path), num_classes=2 if "Dicts" in path else None)
 
 
 def test_a_ready_batch_is_passed_through() -> None:

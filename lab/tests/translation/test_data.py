@@ -150,17 +150,21 @@ def test_words_must_differ():
 
 
 def test_wmt14_from_files(folder):
-    data = load_data("wmt14-en-de", folder, vocabulary_size=300, vocabulary_file=str(folder / "v.json"))
+    data = load_data("wmt14-en-de", folder, vocabulary_size=300)
     assert (len(data.train), len(data.val), len(data.test), data.num_classes) == (80, 20, 20, 300)
     source, target = data.test.texts[3]
     decode = data.facts["decode"]
     assert decode(data.test.sources[3].tolist()) == source
     assert decode(data.test.targets[3].tolist()) == target
-    short = load_data("wmt14-en-de", folder, vocabulary_file=str(folder / "v.json"), max_tokens=40)
+    BytePairs.learn([text for pair in data.test.texts for text in pair], size=300).write(folder / "v.json")
+    short = load_data("wmt14-en-de", folder, vocabulary_file="v.json", max_tokens=40)
     assert short.num_classes == 300  # read, not learnt anew with 32,000
     assert 0 < len(short.train) < 80
     assert len(short.test) == 20
     assert short.train.longest <= 41
+    for name, said in (("none.json", "must be a file that exists"), ("../v.json", "must not have a slash")):
+        with pytest.raises(InputError, match=f"vocabulary_file: {said}"):
+            load_data("wmt14-en-de", folder, vocabulary_file=name)
 
 
 def test_the_validation_text_teaches_the_vocabulary_nothing(folder):

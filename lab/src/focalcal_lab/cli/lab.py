@@ -9,7 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,12 +17,14 @@ from focalcal.cli.console import JsonOption, QuietOption, make_table, print_json
 from focalcal.errors import FocalCalError, InputError
 from focalcal_lab.cli.list import lab_list
 from focalcal_lab.cli.table import lab_table
+from focalcal_lab.path_below import path_below
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from focalcal_lab.data import DataSplits
     from focalcal_lab.recipe import Recipe
+    from focalcal_lab.run_folder import TrainerOption
     from focalcal_lab.run_results import FinishedRun, RunResult, RunsResult
 
 app = typer.Typer(
@@ -38,6 +40,20 @@ _SHOWN = (
     ("ece_em", "AdaECE, %", 100),
     ("nll", "NLL", 1),
     ("bleu", "BLEU", 1),
+)
+DatasetOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:NAME",
+        help="Your own data, as a torch Dataset or a function that gives one. It is imported and run, from this folder "
+        "or where Python finds it.",
+    ),
+]
+# Starts `python -m focalcal` without the current folder on the path, from which modules would be imported as if ours.
+# (That is python's option -P, which 3.10 does not have.)
+_START = (
+    "import sys; sys.path = [each for each in sys.path if each]; "
+    "import runpy; runpy.run_module('focalcal', run_name='__main__', alter_sys=True)"
 )
 # What every line on standard error begins with.
 _NAME = "focalcal: "
@@ -56,6 +72,7 @@ def run(
         Path | None,
         typer.Option(help="The folder of the data. Without it, public data sets are downloaded from Hugging Face."),
     ] = None,
+    dataset: DatasetOption = None,
     out: Annotated[Path, typer.Option(help="Runs go to OUT/RECIPE/METHOD/seed-N.")] = Path("runs"),
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Another number of epochs; milestones move with it.")
@@ -85,6 +102,7 @@ def run(
     \b
     Examples:
       focalcal lab run own --data FOLDER_OF_IMAGES --loss adafocal
+      focalcal lab run own --dataset my_module:Pairs --loss adafocal
       focalcal lab run cpu/digits --method ce --method adafocal --seeds 3
       focalcal lab run cpu/digits --method all --seeds 3 --jobs 2
       focalcal lab run mukhoti2020/cifar10-resnet50 --method flsd-53 --seeds 5 --data DIR
@@ -103,37 +121,48 @@ def run(
         raise InputError(f"--data: {data} does not exist.")
     methods = _methods(chosen, method)
     if dry_run:
-        _dry_run(chosen, methods, seed, data, as_json=as_json)
+        _dry_run(chosen, methods, seed, data, dataset, as_json=as_json)
         return
-    trainer: dict[str, Any] = {
+    trainer: dict[TrainerOption, int | str] = {
         "accelerator": accelerator,
         "devices": int(devices) if devices.isdigit() else devices,
         "strategy": strategy,
         "num_nodes": nodes,
     }
-    trainer |= {name: value for name, value in (("precision", precision), ("logger", logger)) if value is not None}
+    if precision is not None:
+        trainer["precision"] = precision
+    if logger is not None:
+        trainer["logger"] = logger
     source = None if data is None else str(data.absolute())
     plans = [
-        RunSettings(name, number, chosen.digest(name), source, threads or _share(jobs), checkpoint_every, trainer)
+        RunSettings(
+            name, number, chosen.digest(name), source, threads or _share(jobs), checkpoint_every, trainer, dataset
+        )
         for name in methods
         for number in range(seed, seed + seeds)
     ]
     check_trainer(trainer)  # what is wrong is said before anything is written
-    loaded = prepare(chosen, plans[0]).data  # also where processes of their own load them: what is wrong is said now
-    places = [begin(chosen, out / chosen.name / plan.method / f"seed-{plan.seed}", plan) for plan in plans]
+    # also where processes of their own load them: what is wrong is said now
+    loaded = prepare(chosen, plans[0], dataset=dataset).data
+    here = chosen.name.split("/")
+    places = [begin(chosen, path_below(out, *here, plan.method, f"seed-{plan.seed}"), plan) for plan in plans]
     wants_report = report if report is not None else chosen.data.name == "own"
-    page = out / chosen.name / "report.html" if wants_report else None
-    _carry_out([place.path for place in places], page, data=loaded, jobs=jobs, as_json=as_json, quiet=quiet)
+    page = path_below(out, *here, "report.html") if wants_report else None
+    folders = [place.path for place in places]
+    _carry_out(folders, page, data=loaded, dataset=dataset, jobs=jobs, as_json=as_json, quiet=quiet)
 
 
 @app.command("resume")
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or one with runs below it.")],
+    dataset: DatasetOption = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")] = 1,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Go on with interrupted runs from their last checkpoints; the result is that of a run never interrupted.
+
+    Runs that were begun with --dataset want it again, since a folder may come from someone else.
 
     \b
     Examples:
@@ -143,7 +172,12 @@ def resume(
     places = sorted(path.parent for path in folder.rglob("run.json"))
     if not places:
         raise InputError(f"{folder}: there is no run in it. focalcal lab run begins one.")
-    _carry_out(places, None, jobs=jobs, as_json=as_json, quiet=quiet)
+    from focalcal_lab.run import check_dataset
+    from focalcal_lab.run_folder import RunFolder
+
+    for place in places:  # what is missing is said before hours of training
+        check_dataset(RunFolder(place), dataset)
+    _carry_out(places, None, dataset=dataset, jobs=jobs, as_json=as_json, quiet=quiet)
 
 
 def _methods(recipe: Recipe, wanted: list[str] | None) -> list[str]:
@@ -160,13 +194,15 @@ def _methods(recipe: Recipe, wanted: list[str] | None) -> list[str]:
     return list(dict.fromkeys(wanted))
 
 
-def _dry_run(recipe: Recipe, methods: list[str], seed: int, data: Path | None, *, as_json: bool) -> None:
+def _dry_run(
+    recipe: Recipe, methods: list[str], seed: int, data: Path | None, dataset: str | None, *, as_json: bool
+) -> None:
     from focalcal_lab.run import dry_run
     from focalcal_lab.run_results import DryRunResult
     from focalcal_lab.training_setup import load_for, load_foreign, make_network
 
     folder = str(data) if data else None
-    loaded = load_for(recipe, folder, seed)
+    loaded = load_for(recipe, folder, seed, dataset)
     load_foreign(recipe, folder, seed)
     losses = {name: dry_run(recipe, name, seed=seed, data=loaded) for name in methods}
     parameters = sum(each.numel() for each in make_network(recipe, loaded).parameters())
@@ -186,7 +222,14 @@ def _share(jobs: int) -> int | None:
 
 
 def _carry_out(
-    folders: list[Path], page: Path | None, *, data: DataSplits | None = None, jobs: int = 1, as_json: bool, quiet: bool
+    folders: list[Path],
+    page: Path | None,
+    *,
+    data: DataSplits | None = None,
+    dataset: str | None = None,
+    jobs: int = 1,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Finish every run and print the results; `data` are those of the first run."""
     from focalcal_lab.run import is_first, resume
@@ -194,15 +237,17 @@ def _carry_out(
 
     bar = sys.stderr.isatty() and not quiet
     if jobs > 1:
-        _side_by_side(folders, jobs, quiet)  # what follows reads what they found
+        _side_by_side(folders, jobs, quiet, dataset)  # what follows reads what they found
     results = []
     for number, folder in enumerate(folders, 1):
         if bar:
             print(f"run {number} of {len(folders)}: {folder}", file=sys.stderr)
+        mine = data if number == 1 else None
         try:
-            results.append(resume(folder, data=data if number == 1 else None, progress_bar=bar, say=_say))
+            results.append(resume(folder, data=mine, dataset=dataset, progress_bar=bar, say=_say))
         except KeyboardInterrupt:
-            _say(f"interrupted. Go on with: {shlex.join([*program(), 'lab', 'resume', str(folder)])}")
+            again = [*program(), "lab", "resume", str(folder), *_named(dataset)]
+            _say(f"interrupted. Go on with: {shlex.join(again)}")
             raise
     if not is_first():
         return  # the first process speaks for all
@@ -217,13 +262,13 @@ def _carry_out(
         _print(found)
 
 
-def _side_by_side(folders: list[Path], jobs: int, quiet: bool) -> None:
+def _side_by_side(folders: list[Path], jobs: int, quiet: bool, dataset: str | None = None) -> None:
     """Take runs to their ends in processes of their own, some at a time; the first failure stops what is not begun."""
     from focalcal_lab.run_folder import RunFolder
 
     left = [folder for folder in folders if not RunFolder(folder).finished]
     with ThreadPoolExecutor(jobs) as pool:
-        waiting = {pool.submit(_in_process, folder): folder for folder in left}
+        waiting = {pool.submit(_in_process, folder, dataset): folder for folder in left}
         try:
             for number, done in enumerate(as_completed(waiting), 1):
                 if error := done.result():
@@ -238,10 +283,11 @@ def _side_by_side(folders: list[Path], jobs: int, quiet: bool) -> None:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _in_process(folder: Path) -> str:
+def _in_process(folder: Path, dataset: str | None = None) -> str:
     """Take one run to its end in a process of its own, saying what it says; returns what went wrong, if anything."""
-    command = [sys.executable, "-m", "focalcal", "lab", "resume", str(folder), "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    command = [sys.executable, "-c", _START, "lab", "resume", str(folder), "--quiet", *_named(dataset)]
+    variables = {**os.environ, "PYTHONSAFEPATH": "1"}  # for the processes that Lightning starts
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=variables)
     said = done.stderr.strip().splitlines()
     if done.returncode != 0:
         return said[-1].removeprefix(_NAME) if said else f"{folder}: ended with code {done.returncode}."
@@ -249,6 +295,10 @@ def _in_process(folder: Path) -> str:
         if line.startswith(_NAME):  # and no warnings of libraries
             _say(line.removeprefix(_NAME))
     return ""
+
+
+def _named(dataset: str | None) -> list[str]:
+    return [] if dataset is None else ["--dataset", dataset]
 
 
 def _say(line: str) -> None:

@@ -17,6 +17,8 @@ from torch import Tensor
 from focalcal.errors import FileFormatError, InputError
 
 IMAGE_COLUMNS = ("img", "image", "png", "jpg")
+BERTS = ("bert-base-uncased", "bert-base-cased", "bert-large-uncased", "bert-large-cased")
+"""The pretrained networks that a recipe may have downloaded."""
 
 
 def load_public(name: str, config: str | None = None, *, instead: str) -> Mapping[str, Any]:
@@ -52,6 +54,21 @@ def _is_in_vain(name: str, config: Any) -> bool:
     except OSError:
         return True
     return False
+
+
+def pretrained_bert(name: str, what: str) -> str:
+    """The name of a pretrained BERT, if it is one that a recipe may name: one of `BERTS`, or a folder on this machine.
+
+    >>> pretrained_bert("someone/else", "checkpoint")
+    Traceback (most recent call last):
+    focalcal.errors.InputError: checkpoint: must be bert-base-uncased, bert-base-cased, bert-large-uncased, \
+bert-large-cased or a folder; got 'someone/else'.
+    """
+    if name not in BERTS and not Path(name).is_dir():
+        raise InputError(f"{what}: must be {', '.join(BERTS)} or a folder; got {name!r}.")
+    if (Path(name) / "adapter_config.json").exists():  # it would name another network, to be loaded from anywhere
+        raise InputError(f"{what}: must be a whole network; got {name!r}, an adapter of another. Merge and save them.")
+    return name
 
 
 def is_saved(folder: Path) -> bool:

@@ -16,6 +16,7 @@ import torch
 from focalcal.core.checks import require
 from focalcal.errors import FileFormatError, InputError
 from focalcal_lab.data.dataset import DataSplits
+from focalcal_lab.data.huggingface import pretrained_bert
 from focalcal_lab.data.tokens import (
     Ints,
     MaskedTokenRows,
@@ -71,7 +72,6 @@ def newsgroups(
     unknown: Literal["keep", "drop"] = "keep",
     vectors: str | None = None,
     missing: Missing = "random",
-    hub: str = HUB,
 ) -> DataSplits:
     """20 Newsgroups as word numbers, for the global-pooling CNN.
 
@@ -86,7 +86,7 @@ def newsgroups(
     """
     require(unknown in ("keep", "drop"), "unknown", "must be keep or drop", repr(unknown))
     require(max_length >= 1, "max_length", "must be at least 1", max_length)
-    documents = read_documents(folder, hub=hub)
+    documents = read_documents(folder)
     rows, split = split_documents(documents, seed=seed, sizes=sizes)
     indexed, words = index_words(body_of(text, headers) for text in documents.texts)
     known, numbers = choose_vocabulary(indexed.take(rows[0]), words, size=vocabulary, min_count=min_count)
@@ -116,15 +116,14 @@ def newsgroups_for_bert(
     tokenizer: str = "bert-base-uncased",
     train_length: int = 128,
     test_length: int = 512,
-    hub: str = HUB,
 ) -> DataSplits:
     """20 Newsgroups as the tokens of a Transformer, at most 128 in training and 512 in validation and test.
 
-    `tokenizer` is a folder of `transformers` or a name on the hub.
+    `tokenizer` is one of `focalcal_lab.data.huggingface.BERTS`, or a folder with such a tokenizer.
 
     Source: [ghosh2022, App. D.2].
     """
-    documents = read_documents(folder, hub=hub)
+    documents = read_documents(folder)
     parts, split = split_documents(documents, seed=seed, sizes=sizes)
     tokens = _load_tokenizer(tokenizer)
     labels = torch.from_numpy(documents.labels)
@@ -186,7 +185,7 @@ def split_documents(documents: Documents, *, seed: int, sizes: Sizes = None) -> 
     return found, f"split {'/'.join(str(len(part)) for part in found)} ({kind}, seed {seed})"
 
 
-def read_documents(folder: Path | None, *, hub: str = HUB) -> Documents:
+def read_documents(folder: Path | None) -> Documents:
     """Documents from a file or folder, or from the hub if there is none.
 
     Understood are: `.jsonl`, `.jsonl.gz` and `.parquet` files with the columns `text` and `label` (a class number or a
@@ -194,7 +193,7 @@ def read_documents(folder: Path | None, *, hub: str = HUB) -> Documents:
     `20news-bydate-train/<group>/<message>` and `20news-bydate-test` (or `train` and `test`); and one folder per group.
     """
     if folder is None:
-        return _collect(_from_hub(hub), f"{hub} from the Hugging Face hub")
+        return _collect(_from_hub(HUB), f"{HUB} from the Hugging Face hub")
     if folder.is_file():
         return _collect(_read_table(folder, None), folder.name)
     if not folder.is_dir():
@@ -345,10 +344,11 @@ def _from_hub(name: str) -> Iterator[Message]:
 def _load_tokenizer(name: str) -> Any:
     import transformers
 
+    known = pretrained_bert(name, "tokenizer")
     try:
-        return transformers.AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
+        # Not AutoTokenizer, which lets a folder choose any class, or code of its own.
+        return transformers.BertTokenizer.from_pretrained(known, trust_remote_code=False)
+    except Exception as error:  # what damaged files make of the reader
         raise InputError(
-            f"tokenizer: must be a folder of transformers, or a name on the hub or in its cache; got {name}, which "
-            f"cannot be loaded: {error}"
+            f"tokenizer: {name} cannot be loaded ({type(error).__name__}: {error}). Go online, or give a folder."
         ) from error

@@ -1,11 +1,8 @@
-"""Your own data: folders of images, an .npz file, or any torch data set by its import path."""
+"""Your own data: folders of images, an .npz file, or any torch data set that the command line names."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +27,7 @@ from focalcal_lab.data.image_files import (
 )
 from focalcal_lab.data.image_sets import sizes
 from focalcal_lab.data.splits import shuffled
+from focalcal_lab.data.user_dataset import UserDataset
 
 _SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"), "test": ("test", "testing")}
 _INPUTS = ("images", "inputs", "features", "x", "X")
@@ -43,7 +41,7 @@ def own(
     image_size: int = 32,
     val_fraction: float = 0.1,
     test_fraction: float = 0.1,
-    dataset: str | None = None,
+    dataset: UserDataset | None = None,
     augment: bool = True,
     flip: bool = True,
     in_memory: bool | None = None,
@@ -55,12 +53,13 @@ def own(
        so that the shorter side is `image_size`, and the middle square is taken.
     2. An .npz file (or a folder with one) of `images` or `inputs`, `labels` and perhaps `split` ("train", "val" or
        "test" for each row). Two-dimensional inputs are features.
-    3. `dataset="package.module:name"`: a torch data set of (input, label) pairs, or a function, called with `folder`
-       if there is one, that returns such a set, or train, val and test sets as a tuple or a dict.
+    3. `dataset=import_dataset("package.module:name")`, which is `--dataset` of the command line: a torch data set of
+       (input, label) pairs, or a function, called with `folder` if there is one, that returns such a set, or train,
+       val and test sets as a tuple or a dict. A recipe cannot name it.
 
     What is not split already is split by `seed`, every class in proportion. `augment` crops images at random, by an
     eighth of their size, and mirrors them (unless `flip` is false). Inputs are standardised by the training split;
-    those of a data set by import path are left as they are.
+    those of a data set of yours are left as they are.
     """
     for name, share in (("val_fraction", val_fraction), ("test_fraction", test_fraction)):
         require(isinstance(share, int | float) and 0 < share < 1, name, "must lie in (0, 1)", repr(share))
@@ -68,8 +67,10 @@ def own(
     require(total <= 0.5, "val_fraction + test_fraction", "must be at most 0.5", f"{total:g}", "Train on half or more.")
     shares = {"val": float(val_fraction), "test": float(test_fraction)}
     if dataset is not None:
+        code = "must be what import_dataset gives, as --dataset does"
+        require(isinstance(dataset, UserDataset), "dataset", code, type(dataset).__name__)
         return _imported(dataset, folder, shares, seed, num_classes)
-    require(num_classes is None, "num_classes", "is only for dataset=; the files say it", num_classes)
+    require(num_classes is None, "num_classes", "is only for --dataset; the files say it", num_classes)
     if folder is None or not folder.exists():
         raise InputError(f"folder: your own data must be a folder or an .npz file; got {folder}. Give --data DIR.")
     npz = _npz_in(folder)
@@ -102,7 +103,7 @@ def _facts(inputs: Tensor) -> dict[str, Any]:
         return {"channels": inputs.shape[1], "size": inputs.shape[2]}
     raise InputError(
         f"own: inputs must be features (N, D) or square images (N, C, H, H); got {tuple(inputs.shape)}. "
-        "Crop or pad the images, or give dataset=."
+        "Crop or pad the images, or make a data set of your own and name it by --dataset."
     )
 
 
@@ -253,7 +254,7 @@ def _given_rows(split: np.ndarray[Any, Any], labels: Tensor, what: str) -> dict[
     return rows
 
 
-# Data sets by import path --------------------------------------------------------------------------------------------
+# Data sets of the user's own code -----------------------------------------------------------------------------------
 
 
 class Collated(Dataset[Any]):
@@ -298,9 +299,10 @@ def _kind(samples: Any) -> str:
 
 
 def _imported(
-    path: str, folder: Path | None, shares: Mapping[str, float], seed: int, num_classes: int | None
+    dataset: UserDataset, folder: Path | None, shares: Mapping[str, float], seed: int, num_classes: int | None
 ) -> DataSplits:
-    sets = _as_splits(_import(path), folder, path)
+    path = dataset.name
+    sets = _as_splits(dataset.found, folder, path)
     bases = {name: Collated(base, what=path) for name, base in sets.items()}
     for name, part in bases.items():
         require(len(part) >= 1, path, f"{name} must not be empty", "no rows")
@@ -319,25 +321,6 @@ def _imported(
     train, val, test = (bases[name] for name in ("train", "val", "test"))
     about = f"own data from {path}: {sizes((train, val, test))}, {how}"
     return DataSplits("own", train, val, test, count, names, facts=facts, about=about)
-
-
-def _import(path: str) -> Any:
-    module, _, name = path.partition(":")
-    if not module or not name:
-        raise InputError(f'dataset: must be "package.module:name"; got {path!r}.')
-    here = os.getcwd()
-    sys.path.insert(0, here)  # a script beside the data, as `python -m` would find it
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise InputError(
-            f"dataset: {path} cannot be imported ({error}). Is it installed, or in this folder?"
-        ) from error
-    finally:
-        sys.path.remove(here)
-    return found
 
 
 def _as_splits(found: Any, folder: Path | None, path: str) -> dict[str, Any]:

@@ -50,7 +50,6 @@ def sst_binary(
     min_count: int | None = None,
     vectors: str | None = None,
     missing: Missing = "random",
-    hub: str = HUB,
 ) -> DataSplits:
     """The treebank without the sentences that are neutral as a whole: 6,920/872/1,821 of them, split as published.
 
@@ -65,7 +64,7 @@ def sst_binary(
 
     Source: [mukhoti2020, App. D].
     """
-    splits = {name: _decided(trees) for name, trees in _read_splits(folder, hub).items()}
+    splits = {name: _decided(trees) for name, trees in _read_splits(folder).items()}
     if lower:
         splits = {name: [_lower(tree) for tree in trees] for name, trees in splits.items()}
     words = _count_words(splits["train"], min_count or (2 if vectors is None else 1))
@@ -93,13 +92,13 @@ def sst_binary(
             "node_classes": 3,
             "root_classes": (NEGATIVE, POSITIVE),
         },
-        about=f"{folder.name if folder else hub}; split {sizes} as published, neutral sentences left out",
+        about=f"{folder.name if folder else HUB}; split {sizes} as published, neutral sentences left out",
     )
 
 
-def _read_splits(folder: Path | None, hub: str) -> dict[str, list[Tree]]:
+def _read_splits(folder: Path | None) -> dict[str, list[Tree]]:
     if folder is None:
-        return {name: read_trees(lines, f"{hub} {name}") for name, lines in _from_hub(hub).items()}
+        return {name: read_trees(lines, f"{HUB} {name}") for name, lines in _from_hub(HUB).items()}
     if not folder.is_dir():
         raise InputError(f"data: must be a folder with the trees of SST; got {folder}, which is not one.")
     return {name: _read_file(_find_file(folder, name)) for name in _SPLITS}

@@ -14,6 +14,7 @@ from torch import Tensor
 from focalcal.core.checks import require
 from focalcal.errors import FileFormatError, InputError
 from focalcal_lab.data.tokens import PADDING, Ints
+from focalcal_lab.path_below import check_name
 
 Missing: TypeAlias = Literal["random", "zero"]
 
@@ -21,17 +22,17 @@ Missing: TypeAlias = Literal["random", "zero"]
 SCALE = 0.05
 
 
-def find_vectors(name: str | Path, folder: Path | None) -> Path:
-    """The file of vectors: at `name`, or in the folder of the data.
+def find_vectors(name: str, folder: Path | None) -> Path:
+    """The file of vectors: in the folder of the data, or in the current one.
 
     >>> find_vectors("glove.6B.100d.txt", None)
     Traceback (most recent call last):
     focalcal.errors.InputError: vectors: must be a file of word vectors; got glove.6B.100d.txt, which is not there.
     """
-    places = [Path(name)] + ([folder / name] if folder is not None else [])
-    for place in places:
-        if place.is_file():
-            return place
+    check_name(name, "vectors", most_parts=3)
+    for place in (folder or Path(), Path()):
+        if (place / name).is_file():
+            return place / name
     raise InputError(f"vectors: must be a file of word vectors; got {name}, which is not there.")
 
 

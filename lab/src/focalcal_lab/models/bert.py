@@ -8,8 +8,27 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from focalcal.core.checks import require
 from focalcal.errors import InputError
+from focalcal_lab.data.huggingface import pretrained_bert
 from focalcal_lab.data.tokens import MaskedTokens
+
+# Of a configuration, what a network is made of. Other fields may name kernels, adapters or code to be loaded.
+_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+    "layer_norm_eps",
+    "pad_token_id",
+)
 
 
 @final
@@ -43,8 +62,10 @@ def bert(
 ) -> BertClassifier:
     """BERT for classification, with one linear layer on top of the pooled output.
 
-    `checkpoint` is a model on the hub, in its cache, or a local folder. With `config`, or `pretrained: false`, the
-    network is a random one of that configuration (BERT base for what it does not name) and nothing is loaded.
+    `checkpoint` is one of `focalcal_lab.data.huggingface.BERTS`, or a folder with config.json and model.safetensors.
+    Of a configuration only sizes and rates are read: it makes nothing else load, be it code, a kernel or another
+    network. With `config`, or `pretrained: false`, the network is a random one of that configuration (BERT base for
+    what it does not name) and nothing is loaded.
 
     Source: [ghosh2022, App. D.2].
 
@@ -55,13 +76,18 @@ def bert(
     import transformers
 
     if config is not None or not pretrained:
+        unknown = [name for name in config or {} if name not in _FIELDS]
+        require(not unknown, "config", f"must have no fields but {', '.join(_FIELDS)}", ", ".join(unknown))
         fields = {**({"vocab_size": facts["vocabulary"]} if "vocabulary" in facts else {}), **(config or {})}
         return BertClassifier(transformers.BertModel(transformers.BertConfig(**fields)), num_classes)
+    known = pretrained_bert(checkpoint, "checkpoint")
     try:
-        encoder = transformers.BertModel.from_pretrained(checkpoint, dtype=torch.float32)
-    except (OSError, ValueError) as error:
+        theirs = transformers.BertConfig.from_pretrained(known)
+        ours = transformers.BertConfig(**{name: getattr(theirs, name) for name in _FIELDS})
+        encoder = transformers.BertModel.from_pretrained(known, config=ours, dtype=torch.float32, use_safetensors=True)
+    except Exception as error:  # what damaged files make of the reader, and what it raises offline
         raise InputError(
-            f"checkpoint: must be a BERT in a folder, on the Hugging Face hub or in its cache; got {checkpoint}, which "
-            "cannot be loaded. Go online, give a folder, or build a random one with `pretrained: false` and `config`."
+            f"checkpoint: {checkpoint} cannot be loaded ({type(error).__name__}). Go online, give a folder with "
+            "config.json and model.safetensors, or build a random one with `pretrained: false` and `config`."
         ) from error
     return BertClassifier(encoder, num_classes)

@@ -10,6 +10,7 @@ from typing import Any
 from focalcal.core.checks import require
 from focalcal.errors import FileFormatError, InputError
 from focalcal_lab.data.dataset import DataSplits
+from focalcal_lab.path_below import check_name
 from focalcal_lab.translation.sentence_pairs import Pairs
 from focalcal_lab.translation.toy_language import Language, draw_pairs
 from focalcal_lab.translation.vocabulary import BOS, EOS, PAD, BytePairs, Vocabulary, Words
@@ -57,6 +58,8 @@ def wmt14_en_de(folder: Path | None, *, seed: int, **options: Any) -> DataSplits
     if folder is not None:
         return parallel_text(folder, seed=seed, name="wmt14-en-de", **options)
     splits = _from_hugging_face("wmt/wmt14", "de-en", "en", "de")
+    rule = "is the name of a file in the folder of the data"
+    require("vocabulary_file" not in options, "vocabulary_file", rule, "no folder", "Give --data DIR.")
     about = "WMT14 from Hugging Face; newstest2013 to validate, newstest2014 to test"
     return _of_texts(splits, name="wmt14-en-de", about=about, seed=seed, **options)
 
@@ -66,9 +69,14 @@ def parallel_text(
 ) -> DataSplits:
     """Parallel text files, one sentence per line: train.en and train.de, val.en and val.de, test.en and test.de.
 
-    They may be gzipped (train.en.gz). Options: `vocabulary_size` (32,000), `vocabulary_file` (a vocabulary to read, or
-    where the learnt one is kept), `max_tokens` (longer training pairs are left out), `tokens` (see `Pairs`).
+    They may be gzipped (train.en.gz). Options: `vocabulary_size` (32,000), `vocabulary_file` (instead of learning one,
+    read the file of this name in the folder, which `BytePairs.write` wrote), `max_tokens` (longer training pairs are
+    left out), `tokens` (see `Pairs`).
     """
+    for option, value in (("source", source), ("target", target)):
+        check_name(value, option)
+    if (file := options.get("vocabulary_file")) is not None:
+        options["vocabulary_file"] = folder / check_name(file, "vocabulary_file")
     splits = tuple(_read_split(folder, split, source, target) for split in SPLITS)
     about = f"parallel text of {folder.name}: {', '.join(f'{len(pairs):,}' for pairs in splits)} pairs as its files say"
     return _of_texts(splits, name=name, about=about, seed=seed, **options)
@@ -81,20 +89,17 @@ def _of_texts(
     about: str,
     seed: int,
     vocabulary_size: int = 32_000,
-    vocabulary_file: str | None = None,
+    vocabulary_file: Path | None = None,
     max_tokens: int = 256,
     tokens: int | None = None,
     num_train: int | None = None,
 ) -> DataSplits:
     """Data of text with a vocabulary of byte pairs from its training split; the first `num_train` pairs of it."""
     train = [pair for pair in splits[0][:num_train] if all(pair)]
-    file = None if vocabulary_file is None else Path(vocabulary_file)
-    if file is not None and file.exists():
-        vocabulary = BytePairs.read(file)
+    if vocabulary_file is not None:
+        vocabulary = BytePairs.read(vocabulary_file)
     else:
         vocabulary = BytePairs.learn((text for pair in train for text in pair), size=vocabulary_size)
-        if file is not None:
-            vocabulary.write(file)
     about = f"{about}; {vocabulary.size:,} byte pairs; training pairs of at most {max_tokens} tokens"
     return _data(name, (train, *splits[1:]), vocabulary, about=about, tokens=tokens, seed=seed, max_tokens=max_tokens)
 

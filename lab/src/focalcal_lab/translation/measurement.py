@@ -22,6 +22,7 @@ from focalcal.errors import InputError
 from focalcal_lab.data.dataset import DataSplits
 from focalcal_lab.models.transformer import Transformer
 from focalcal_lab.recipe import Calibration, Recipe
+from focalcal_lab.run_folder import RunFolder
 from focalcal_lab.run_results import MeasuredNumber
 from focalcal_lab.translation.beam_search import LENGTH_PENALTY, beam_search
 from focalcal_lab.translation.sentence_pairs import IGNORED, Pairs
@@ -213,7 +214,7 @@ def conclude_translation(
     training = network.training
     network.eval()
     try:
-        return _concluded(run, calibration, Path(folder))
+        return _concluded(run, calibration, RunFolder(folder))
     finally:
         network.train(training)
 
@@ -269,7 +270,7 @@ class _Run:
         return pairs
 
 
-def _concluded(run: _Run, calibration: Calibration, folder: Path) -> tuple[list[MeasuredNumber], dict[str, Any]]:
+def _concluded(run: _Run, calibration: Calibration, place: RunFolder) -> tuple[list[MeasuredNumber], dict[str, Any]]:
     measurement = run.recipe.measurement
     grid = calibration.options.get("grid", "mukhoti2020")
     temperatures = temperatures_of(grid)
@@ -281,8 +282,8 @@ def _concluded(run: _Run, calibration: Calibration, folder: Path) -> tuple[list[
         run.progress(done, len(curve), f"translating at temperature {temperature:g}")
         translations[temperature] = run.translation(temperature)
     run.progress(len(curve), len(curve), "translated")
-    _write_translations(run.pairs("test"), [translations[t] for t in dict.fromkeys((1.0, best))], folder)
-    _write_calibrator(val, best, grid, run.data.num_classes, folder)
+    _write_translations(run.pairs("test"), [translations[t] for t in dict.fromkeys((1.0, best))], place)
+    _write_calibrator(val, best, grid, run.data.num_classes, place)
     rows = [
         MeasuredNumber(name, metric, value, temperature=fitted)
         for name, temperature, fitted in (("pre", 1.0, None), (calibration.phase, best, best))
@@ -304,7 +305,7 @@ def _concluded(run: _Run, calibration: Calibration, folder: Path) -> tuple[list[
     }
 
 
-def _write_translations(pairs: Pairs, translations: list[Translation], folder: Path) -> None:
+def _write_translations(pairs: Pairs, translations: list[Translation], place: RunFolder) -> None:
     document = {
         "schema": SCHEMA,
         "sources": [source for source, _ in pairs.texts],
@@ -313,11 +314,11 @@ def _write_translations(pairs: Pairs, translations: list[Translation], folder: P
             {"temperature": each.temperature, "bleu": each.bleu, "hypotheses": each.hypotheses} for each in translations
         ],
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "translations.json", json.dumps(document, indent=1, ensure_ascii=False).encode())
+    place.path.mkdir(parents=True, exist_ok=True)
+    write_atomically(place.file("translations.json"), json.dumps(document, indent=1, ensure_ascii=False).encode())
 
 
-def _write_calibrator(val: TemperedTokens, best: float, grid: Grid, num_classes: int, folder: Path) -> None:
+def _write_calibrator(val: TemperedTokens, best: float, grid: Grid, num_classes: int, place: RunFolder) -> None:
     """The temperature as a calibrator's file, as a fit on all tokens' logits would have written it."""
     scaling, temperatures = TemperatureScaling("ece", grid=grid, num_bins=val.num_bins), temperatures_of(grid)
     report = FitReport(
@@ -332,5 +333,5 @@ def _write_calibrator(val: TemperedTokens, best: float, grid: Grid, num_classes:
     )
     state = {"num_classes": num_classes, "report": report.to_dict()}
     scaling.load_state_dict({"temperature_": torch.tensor(best, dtype=torch.float64), "_extra_state": state})
-    (folder / "calibrators").mkdir(parents=True, exist_ok=True)
-    scaling.save(folder / "calibrators" / "temperature.json")
+    place.file("calibrators").mkdir(parents=True, exist_ok=True)
+    scaling.save(place.file("calibrators", "temperature.json"))

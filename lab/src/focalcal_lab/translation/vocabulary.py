@@ -10,7 +10,7 @@ import numpy as np
 
 from focalcal.atomic import write_atomically
 from focalcal.core.checks import Array, require
-from focalcal.errors import FileFormatError
+from focalcal.errors import FileFormatError, InputError
 
 # The tokens that are no text, with the numbers that they have in every vocabulary.
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -110,6 +110,8 @@ class BytePairs:
         """A vocabulary that `write` wrote, or a tokenizer file with the same special tokens."""
         from tokenizers import Tokenizer
 
+        if not Path(path).is_file():
+            raise InputError(f"vocabulary_file: must be a file that exists; got {path}.")
         text = Path(path).read_bytes()
         try:
             tokenizer = Tokenizer.from_str(text.decode())
