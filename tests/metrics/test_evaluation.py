@@ -156,7 +156,7 @@ def test_memory_mapped_scores_are_not_copied_as_a_whole(tmp_path):
     np.save(path, LOGITS)
     mapped = np.load(path, mmap_mode="r")
     assert fc.evaluate(mapped, LABELS) == fc.evaluate(LOGITS, LABELS)
-    assert predictions.Predictions(mapped, LABELS, kind="logits")._scores is mapped
+    assert np.shares_memory(predictions.Predictions(mapped, LABELS, kind="logits")._scores, mapped)
 
 
 def test_a_measured_number_is_a_float_that_keeps_its_definition():

@@ -225,7 +225,7 @@ class Calibrator(nn.Module, ABC):
         for _ in checked.chunks():
             pass
         with torch.no_grad():
-            scores = from_numpy(given) if isinstance(given, np.ndarray) else given
+            scores = from_numpy(given, "logits") if isinstance(given, np.ndarray) else given
             scores = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
             if checked.binary and kind != "logits":
                 other = 1 - scores if kind == "probs" else torch.log(-torch.expm1(scores))

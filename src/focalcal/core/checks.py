@@ -73,25 +73,85 @@ def to_float_tensor(values: ArrayLike, argument: str) -> Tensor:
     tensor([0.5000, 1.0000], dtype=torch.float64)
     """
     if isinstance(values, Tensor):
+        require_dense(values, argument)
         require(values.is_floating_point(), argument, "must be floating point", values.dtype)
         return values
     if isinstance(values, np.ndarray):
         require(np.issubdtype(values.dtype, np.floating), argument, "must be floating point", values.dtype)
-        return from_numpy(values)
+        return from_numpy(values, argument)
+    return _of_numbers(values, argument, torch.float64)
+
+
+def to_label_tensor(labels: ArrayLike, argument: str) -> Tensor:
+    """Labels as a tensor of the type that they came with, sharing memory where that is possible.
+
+    >>> to_label_tensor(np.array([0, 2], dtype=">i4"), "labels")
+    tensor([0, 2], dtype=torch.int32)
+    """
+    if isinstance(labels, Tensor):
+        require_dense(labels, argument)
+        return labels
+    return from_numpy(labels, argument) if isinstance(labels, np.ndarray) else _of_numbers(labels, argument)
+
+
+def _of_numbers(values: Any, argument: str, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor of lists and numbers."""
     try:
-        return torch.as_tensor(values, dtype=torch.float64)
+        return torch.as_tensor(values, dtype=dtype)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{argument}: must be a tensor, an array or numbers; got {type(values).__name__}.") from error
 
 
-def from_numpy(values: np.ndarray[Any, Any]) -> Tensor:
+def from_numpy(values: np.ndarray[Any, Any], argument: str = "array") -> Tensor:
     """A tensor of an array's values, copied only where torch could not share them (read-only or strided backwards)."""
-    return torch.from_numpy(np.require(values, requirements=["C", "W"]))
+    native = plain_array(values, argument)
+    try:
+        return torch.from_numpy(np.require(native, requirements=["C", "W"]))
+    except TypeError as error:
+        raise InputError(f"{argument}: must be an array of numbers; got {values.dtype}.") from error
+
+
+def plain_array(values: Array, argument: str) -> Array:
+    """The array in the byte order of this machine, long doubles as float64; masked values are refused.
+
+    >>> plain_array(np.array([0.5], dtype=">f8"), "probs").dtype.isnative
+    True
+    """
+    if np.ma.is_masked(values):
+        raise InputError(f"{argument}: has masked values. Give each a value with .filled(), or leave those rows out.")
+    values = np.asarray(values)
+    if values.dtype.kind == "f" and values.dtype.itemsize > 8:
+        return values.astype(np.float64)
+    return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
+
+
+def to_array(values: Any, argument: str) -> Array:
+    """Values of any kind as an array of this machine, half precision of tensors as float32.
+
+    >>> to_array(torch.tensor([0.5], dtype=torch.bfloat16), "weights")
+    array([0.5], dtype=float32)
+    """
+    if not isinstance(values, Tensor):
+        return plain_array(np.asanyarray(values), argument)
+    require_dense(values, argument)
+    values = values.detach().cpu()
+    narrow = values.is_floating_point() and values.dtype.itemsize < 4
+    array: Array = (values.float() if narrow else values).numpy()
+    return array
+
+
+def require_dense(values: Tensor, argument: str) -> None:
+    """Refuse sparse and nested tensors."""
+    if values.is_nested:
+        raise InputError(f"{argument}: must be dense; got a nested tensor. Join its parts with torch.cat.")
+    if values.layout is not torch.strided:
+        kind = str(values.layout).removeprefix("torch.").lstrip("_").split("_")[0]
+        raise InputError(f"{argument}: must be dense; got a {kind} tensor. Convert it with .to_dense().")
 
 
 def to_classes(labels: ArrayLike, logits: Tensor, argument: str) -> Tensor:
     """Class numbers (N,) for scores (N, K), as int64 and checked; reads the labels."""
-    classes = from_numpy(labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)
+    classes = to_label_tensor(labels, argument)
     wrong = classes.is_floating_point() or classes.is_complex() or classes.dtype == torch.bool
     require(not wrong, argument, "must be class numbers", classes.dtype)
     expected = tuple(logits.shape[:1])
@@ -159,6 +219,8 @@ def is_plain_batch(logits: object, labels: object) -> bool:
     """
     if not (isinstance(logits, Tensor) and isinstance(labels, Tensor)):
         return False
+    if not (logits.layout is labels.layout is torch.strided) or logits.is_nested:
+        return False
     shape = logits.shape
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         return False
@@ -169,6 +231,7 @@ def require_logits(logits: Tensor, argument: str = "logits") -> None:
     """Refuse logits whose dtype or shape cannot be right; looks at no value."""
     if not isinstance(logits, Tensor):
         raise InputError(f"{argument}: must be a tensor; got {type(logits).__name__}. Use torch.as_tensor.")
+    require_dense(logits, argument)
     if not logits.is_floating_point():
         raise InputError(f"{argument}: must be floating point; got {logits.dtype}. Convert with .float().")
     if logits.dim() == 0:
@@ -187,6 +250,7 @@ def require_labels(labels: Tensor, logits: Tensor, argument: str = "labels") -> 
     """Refuse labels that do not fit the logits; looks at no value. True if the labels are soft (probabilities)."""
     if not isinstance(labels, Tensor):
         raise InputError(f"{argument}: must be a tensor; got {type(labels).__name__}. Use torch.as_tensor.")
+    require_dense(labels, argument)
     if labels.is_floating_point():
         if labels.shape != logits.shape:
             raise InputError(

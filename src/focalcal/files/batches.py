@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from focalcal.core.checks import Array
+from focalcal.core.checks import Array, to_array
 from focalcal.errors import InputError
 from focalcal.files.column_names import find_parts, find_score_key
 from focalcal.files.prediction_table import Columns, PredictionTable
@@ -95,12 +94,16 @@ def table_from_columns(
     """
     there = list(batch)
     key, kind = find_score_key(name, there, columns)
-    scores, shape = _array(batch[key]), np.shape(_array(batch[key]))
-    parts = {part: _array(batch[found]) for part, found in find_parts(name, there, columns, by).items()}
+
+    def array(of: str) -> Array:
+        return to_array(batch[of], f"{name}: {of}")
+
+    scores = array(key)
+    parts = {part: array(found) for part, found in find_parts(name, there, columns, by).items()}
     if scores.ndim > 2:
-        scores, parts = _tokens(name, scores, parts, _array(batch["mask"]) if "mask" in batch else None)
+        scores, parts = _tokens(name, scores, parts, array("mask") if "mask" in batch else None)
     elif "mask" in batch:
-        raise InputError(f"{name}: a mask belongs to scores (batch, time, classes); got shape {shape}.")
+        raise InputError(f"{name}: a mask belongs to scores (batch, time, classes); got shape {scores.shape}.")
     for part in parts.keys() & {"split", "groups"}:
         parts[part] = parts[part].astype(str)
     return PredictionTable(name, scores, kind, **parts)  # type: ignore[arg-type]
@@ -125,10 +128,3 @@ def _tokens(name: str, scores: Array, parts: dict[str, Array], mask: Array | Non
         for part, column in parts.items()
     }
     return scores[counts], spread
-
-
-def _array(values: Any) -> Array:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        values = (values.float() if values.dtype.itemsize < 4 and values.is_floating_point() else values).numpy()
-    return np.asarray(values)

@@ -73,6 +73,10 @@ def check_classes(name: str, shape: tuple[int, ...]) -> None:
 
 def check_scores(name: str, scores: Array, kind: Kind, where: Where, *, keep_half: bool = False) -> Array:
     """Check that every value is possible for its kind and return scores in float32 or float64; `where` names a row."""
+    if scores.dtype.kind != "f":
+        raise InputError(
+            f"{name}: scores must be floating point; got {scores.dtype}. Convert with .astype(np.float32)."
+        )
     tolerance = max(SUM_TOLERANCE, 4 * float(np.finfo(scores.dtype).eps))
     half = scores.dtype.itemsize < 4
     if half and not (keep_half and kind == "logits"):

@@ -56,6 +56,8 @@ class StoredArray:
     @property
     def value_dtype(self) -> np.dtype:
         """The dtype of the values in memory."""
+        if self.dtype.kind == "f" and self.dtype.itemsize > 8:
+            return np.dtype(np.float64)
         return np.dtype(np.float32) if self.bfloat16 else self.dtype.newbyteorder("=")
 
     def read(self) -> Array:
@@ -133,7 +135,7 @@ class ArrayFile:
         """The key of the scores, the scores, and their kind."""
         key, kind = find_score_key(self.name, list(self.arrays), columns)
         stored = self.arrays[key]
-        if stored.value_dtype.kind != "f" or stored.dtype.itemsize > 8:
+        if stored.value_dtype.kind != "f":
             raise InputError(
                 f"{self.name}: {key} must be floating point; got {stored.dtype}. Save it with .astype(np.float32)."
             )

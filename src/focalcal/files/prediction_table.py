@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.core.checks import Array, require
+from focalcal.core.checks import Array, require, to_array
 from focalcal.core.score_kinds import KINDS, Kind
 
 
@@ -58,6 +58,15 @@ class PredictionTable:
     groups: Array | None = None
     history: Mapping[str, Array] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name, column in self._columns().items():
+            object.__setattr__(self, name, to_array(column, f"{self.name}: {name}"))
+
+    def _columns(self) -> dict[str, Array]:
+        """The arrays that have a value per row."""
+        columns = {name: getattr(self, name) for name in ("scores", "labels", "weights", "split", "groups")}
+        return {name: column for name, column in columns.items() if column is not None}
+
     @property
     def num_rows(self) -> int:
         """The number of rows."""
@@ -84,9 +93,8 @@ class PredictionTable:
         return self._with_columns(lambda column: column[rows])
 
     def _with_columns(self, change: Callable[[Array], Array]) -> PredictionTable:
-        """The table with every column that has a value per row changed."""
-        columns = {name: getattr(self, name) for name in ("scores", "labels", "weights", "split", "groups")}
-        changed: dict[str, Any] = {name: change(each) for name, each in columns.items() if each is not None}
+        """The table with every column changed."""
+        changed: dict[str, Any] = {name: change(column) for name, column in self._columns().items()}
         return replace(self, **changed)
 
     def copy(self) -> PredictionTable:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins
-from focalcal.core.checks import Array, ArrayLike, require
+from focalcal.core.checks import Array, ArrayLike, require, to_array
 from focalcal.core.score_kinds import Kind
 from focalcal.metrics.prediction_set import RowMean
 from focalcal.metrics.summary import Summary
@@ -360,7 +360,7 @@ def _merged(one: dict[str, Summary], other: dict[str, Summary]) -> dict[str, Sum
 
 def _names_of_groups(by: Any, num_rows: int) -> Array:
     """The names of the groups of rows (N,)."""
-    given = by.cpu().numpy() if isinstance(by, Tensor) else np.asarray(by)
+    given = to_array(by, "by")
     require(given.shape == (num_rows,), "by", f"must have shape {(num_rows,)}", given.shape)
     return given.astype(str)
 

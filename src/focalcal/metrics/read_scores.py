@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from focalcal.core.binning import Scheme
-from focalcal.core.checks import Array, ArrayLike, require
+from focalcal.core.checks import Array, ArrayLike, require, to_array
 from focalcal.core.row_statistics import RowStatistics
 from focalcal.core.score_kinds import Kind
 from focalcal.metrics.classwise_rows import ClasswiseRows
@@ -101,9 +101,9 @@ def from_pairs(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: Arra
     >>> metrics.accuracy(metrics.from_pairs([0.9, 0.8], [1, 0]))
     0.5
     """
-    given = np.asarray(confidence.detach().cpu() if isinstance(confidence, Tensor) else confidence)
+    given = to_array(confidence, "confidence")
     given = given if given.dtype in (np.float32, np.float64) else given.astype(np.float64)
-    right = np.asarray(correct.detach().cpu() if isinstance(correct, Tensor) else correct)
+    right = to_array(correct, "correct")
     require(given.ndim == 1 and len(given) >= 1, "confidence", "must have shape (N,) with N >= 1", given.shape)
     require(right.shape == given.shape, "correct", "must have confidence's shape", right.shape)
     inside = bool(((given >= 0) & (given <= 1)).all())

@@ -16,10 +16,12 @@ from focalcal.core.checks import (
     SUM_TOLERANCE,
     Array,
     ArrayLike,
-    from_numpy,
+    plain_array,
     require,
     require_label_range,
+    to_array,
     to_float_tensor,
+    to_label_tensor,
 )
 from focalcal.core.score_kinds import KINDS, Kind
 from focalcal.errors import InputError, InputWarning
@@ -62,12 +64,11 @@ class Predictions:
     ) -> None:
         require(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", repr(kind))
         self.kind, self.ignore_index, self.argument, self._may_be_empty = kind, ignore_index, argument, may_be_empty
-        self._scores = scores if isinstance(scores, (Tensor, np.ndarray)) else to_float_tensor(scores, argument)
+        self._scores = (
+            plain_array(scores, argument) if isinstance(scores, np.ndarray) else to_float_tensor(scores, argument)
+        )
         shape = tuple(self._scores.shape)
-        if isinstance(self._scores, Tensor):
-            floating = self._scores.is_floating_point()
-        else:
-            floating = np.issubdtype(self._scores.dtype, np.floating)
+        floating = isinstance(self._scores, Tensor) or np.issubdtype(self._scores.dtype, np.floating)
         require(floating, argument, "must be floating point", self._scores.dtype)
         # Half precision cannot do better than its own rounding, also after it was widened.
         given = self._scores.dtype
@@ -88,7 +89,7 @@ class Predictions:
         require(some, "sample_weight", "must have a positive entry", "only zeros")
 
     def _checked_labels(self, labels: ArrayLike, place: tuple[int, ...]) -> Tensor:
-        given = from_numpy(labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)
+        given = to_label_tensor(labels, "labels")
         wrong = given.is_floating_point() or given.is_complex()
         require(not wrong, "labels", "must be class numbers", given.dtype, "Convert with .long() or .astype(int).")
         if given.dtype == torch.bool:
@@ -217,7 +218,8 @@ class Predictions:
 
 def checked_weight(weight: ArrayLike, place: tuple[int, ...]) -> Array:
     """Sample weights in float64, of the shape that labels have."""
-    given = weight.detach().cpu().numpy() if isinstance(weight, Tensor) else np.asarray(weight)
+    given = to_array(weight, "sample_weight")
+    require(given.dtype.kind in "fiub", "sample_weight", "must be numbers", given.dtype)
     require(given.shape == place, "sample_weight", f"must have shape {place}", given.shape)
     given = given.astype(np.float64)
     require(bool(np.isfinite(given).all()), "sample_weight", "must be finite", "NaN or infinity")

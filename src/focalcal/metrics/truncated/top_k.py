@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.checks import SUM_TOLERANCE, Array, ArrayLike, from_numpy, require, to_float_tensor
+from focalcal.core.checks import SUM_TOLERANCE, Array, ArrayLike, require, to_float_tensor, to_label_tensor
 from focalcal.errors import InputError
 from focalcal.metrics.truncated.listed_rows import ListedRows
 from focalcal.predictions.arrays import checked_weight
@@ -107,7 +107,7 @@ class TopK:
 
 
 def _whole_numbers(values: ArrayLike, argument: str) -> Tensor:
-    given = from_numpy(values) if isinstance(values, np.ndarray) else torch.as_tensor(values)
+    given = to_label_tensor(values, argument)
     wrong = given.is_floating_point() or given.is_complex() or given.dtype == torch.bool
     # What is empty has no wrong value, whatever dtype it came with.
     require(not wrong or not given.numel(), argument, "must be class numbers", given.dtype, "Convert with .long().")
