@@ -28,7 +28,7 @@ class ConfidenceSummary:
     """
 
     def __init__(self, most_rows: int | None = None) -> None:
-        self.most_rows, self.num_rows = most_rows, 0
+        self.most_rows, self.num_rows, self._mass = most_rows, 0, 0.0
         self._keys, self._weights = _GrowingArray(np.uint32), _GrowingArray(np.float64)
         self._cells: Array | None = None
         self._whole = True  # whether all weights are numbers of repeated rows
@@ -46,7 +46,13 @@ class ConfidenceSummary:
         """A summary of rows of which only the histogram is known."""
         confidences = ConfidenceSummary(most_rows=0)
         confidences.num_rows, confidences._cells = int(cells[-1 if len(cells) == 4 else 0].sum()), cells
+        confidences._mass = float(cells[0].sum())
         return confidences
+
+    @property
+    def num_counted(self) -> int:
+        """The number of rows, as often as whole-number weights repeat them."""
+        return round(self._mass) if self._whole else self.num_rows
 
     @property
     def keys(self) -> Array:
@@ -71,6 +77,7 @@ class ConfidenceSummary:
             if part._cells is not None:
                 merged._cells = _added(part._cells, merged._cells)
                 merged.num_rows += part.num_rows - len(part.keys)
+                merged._mass += float(part._cells[0].sum())
         for part in (self, other):
             merged._keep(part.keys, part._weights.values if len(part._weights) else None)
         return merged
@@ -78,6 +85,7 @@ class ConfidenceSummary:
     def _keep(self, keys: Array, weight: Array | None) -> None:
         """Take in packed rows, into the histogram where they would be too many."""
         self.num_rows += len(keys)
+        self._mass += float(len(keys) if weight is None else weight.sum())
         if weight is not None or len(self._weights):
             self._weights.extend(np.ones(len(self.keys) - len(self._weights)))  # rows that came without
             self._weights.extend(np.ones(len(keys)) if weight is None else weight)

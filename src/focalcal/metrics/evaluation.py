@@ -369,7 +369,7 @@ def evaluation_of(summary: Summary) -> Evaluation:
     """Each measure of the table, computed from a summary."""
     measured = {name: _measured(measure, summary) for name, measure in MEASURES.items() if measure.in_evaluate}
     values = {name: None if value is None or math.isnan(value) else float(value) for name, value in measured.items()}
-    fewer = min(summary.num_bins, summary.num_rows)  # bins of equal mass hold a row each
+    fewer = summary.most_bins(summary.num_bins)
     bins, equal_mass = summary.bins(summary.num_bins, "equal_width"), summary.bins(fewer, "equal_mass")
     warnings = _warnings(bins, equal_mass, summary.num_bins, summary.label_counts > 0, values["nll"])
     return Evaluation(

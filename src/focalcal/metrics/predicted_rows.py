@@ -33,6 +33,12 @@ class PredictedRows(PredictionSet):
         self._ranked: Ranking | None = None
         self._fixed: dict[int, tuple[Tensor, list[Any], Tensor]] = {}
 
+    @property
+    def num_counted(self) -> int:
+        """The number of rows, as often as whole-number weights repeat them."""
+        repeats = self.weight is not None and whole_numbers(self.weight)
+        return int(self.weight.sum()) if self.weight is not None and repeats else self.num_rows
+
     def column(self, name: str) -> Array:
         """A column by its name."""
         if name not in self.columns:
@@ -123,7 +129,7 @@ class ResampledRows(PredictionSet):
         if isinstance(edges, str) and edges == "equal_mass":
             return self._equal_mass_bins(num_bins)
         if isinstance(edges, Tensor) or edges != "equal_width":
-            return stack_bins([bin_ranked(one, num_bins=num_bins, edges=edges) for one in self._one_by_one()])
+            return stack_bins([_bins_of_resample(one, num_bins, edges) for one in self._one_by_one()])
         adds, members, cut = self.rows.fixed_bins(num_bins)
         times = torch.from_numpy(self.times)
         sums = torch.stack([times[:, member] @ adds[member] for member in members])  # (B, R, 4)
@@ -154,6 +160,12 @@ class ResampledRows(PredictionSet):
     def _one_by_one(self) -> Iterator[Ranking]:
         order = _Order(self.rows)
         return (order.ranked(times).drawn() for times in self.times)
+
+
+def _bins_of_resample(ranked: Ranking, num_bins: int, edges: Scheme | Tensor) -> Bins:
+    """The bins of one resample, which may have fewer rows than there are bins of equal mass."""
+    fewer = isinstance(edges, str) and edges == "array_split"
+    return bin_ranked(ranked, num_bins=min(num_bins, int(ranked.count.sum())) if fewer else num_bins, edges=edges)
 
 
 class _Order:

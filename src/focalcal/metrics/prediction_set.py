@@ -93,6 +93,15 @@ class PredictionSet(ABC):
     # estimate that takes its own sampling bias off has to know.
     draws: int = 1
 
+    @property
+    def num_counted(self) -> int:
+        """The number of rows, as often as whole-number weights repeat them."""
+        return self.num_rows
+
+    def most_bins(self, num_bins: int) -> int:
+        """So many bins of equal mass, or fewer: each of them holds a row."""
+        return min(num_bins, self.num_counted)
+
     @abstractmethod
     def mean(self, column: RowMean) -> Any:
         """The mean of a column."""

@@ -73,6 +73,11 @@ class Summary(PredictionSet):
         """How many rows were added."""
         return int(self.bin_sums[0].sum()) if self.confidences is None else self.confidences.num_rows
 
+    @property
+    def num_counted(self) -> int:
+        """The number of rows, as often as whole-number weights repeat them."""
+        return self.num_rows if self.confidences is None else self.confidences.num_counted
+
     def update(self, chunk: Chunk) -> None:
         """Take in some rows of scores."""
         statistics = RowStatistics(chunk.scores, chunk.labels, self.kind, self.target_class)

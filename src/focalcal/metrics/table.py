@@ -92,7 +92,7 @@ class Measure:
         """
         if self.num_bins == "none":
             return self(rows)
-        return self(rows, num_bins=min(num_bins, rows.num_rows) if self.num_bins == "at most rows" else num_bins)
+        return self(rows, num_bins=rows.most_bins(num_bins) if self.num_bins == "at most rows" else num_bins)
 
 
 class MeasureValues:

@@ -92,7 +92,7 @@ def assess(
     evaluation = evaluate(scores, labels, **reading, num_bins=num_bins, classwise=classwise)
     rows = read(scores, labels, **reading, columns=("confidence", "correct", "nll", "brier"))
     assert isinstance(rows, PredictedRows)
-    measures = {name: _with_bins(MEASURES[name], num_bins, rows.num_rows) for name in KEY_MEASURES}
+    measures = {name: _with_bins(MEASURES[name], num_bins, rows) for name in KEY_MEASURES}
     intervals = bootstrap_each(measures, rows, num_resamples=num_resamples, level=level, seed=seed, progress=progress)
     chance = None if rows.weight is not None else consistency_bars(rows, num_bins=num_bins, level=level, seed=seed)
     direction = _direction(intervals["gap"], _gap_by_chance(rows, level), chance)
@@ -100,11 +100,11 @@ def assess(
     return Assessment(verdict, direction, intervals, evaluation, chance, rows)
 
 
-def _with_bins(measure: Measure, num_bins: int, num_rows: int) -> MeasureFunction:
+def _with_bins(measure: Measure, num_bins: int, rows: PredictedRows) -> MeasureFunction:
     """A measure as a function of rows, with the number of bins if it has any."""
     if measure.num_bins == "none":
         return measure
-    return partial(measure, num_bins=min(num_bins, num_rows) if measure.num_bins == "at most rows" else num_bins)
+    return partial(measure, num_bins=rows.most_bins(num_bins) if measure.num_bins == "at most rows" else num_bins)
 
 
 def assess_evaluation(evaluation: Evaluation, level: float = 0.95) -> Assessment:

@@ -140,7 +140,7 @@ def _of_rows(rows: PredictionSet, options: _Options) -> _DrawnBins:
     require(rows.target != CLASSWISE, "scores", "must be rows of one class or the top label", f"the {rows.target}")
     edges, num_bins = options.edges, options.num_bins
     if edges in ("equal_mass", "array_split"):
-        num_bins = min(num_bins, rows.num_rows)  # each of them holds a row
+        num_bins = rows.most_bins(num_bins)
     bins, band = rows.bins(num_bins, edges), None
     if options.chance and getattr(rows, "weight", None) is None:
         bars = consistency_bars(rows, num_bins=num_bins, edges=edges, level=options.level)
