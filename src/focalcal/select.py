@@ -22,7 +22,7 @@ from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.identity import Identity
 from focalcal.calibrators.table import calibrator_entries, calibrator_label, make_calibrator
 from focalcal.core.checks import Array, ArrayLike, require
-from focalcal.core.score_kinds import Kind, logits_of
+from focalcal.core.score_kinds import Kind, logits_of, positive
 from focalcal.errors import FocalCalError, InputWarning
 from focalcal.metrics.intervals import bootstrap, compare, usual_method
 from focalcal.metrics.predicted_rows import PredictedRows
@@ -335,6 +335,7 @@ class _Data:
     labels: Tensor
     weight: Array | None
     sample: Array | None
+    probs: Tensor | None = None  # of which the logits are the logarithms, if these are what was given
 
     @staticmethod
     def read(logits: ArrayLike, labels: ArrayLike, kind: Kind, sample_weight: ArrayLike | None) -> _Data:
@@ -342,6 +343,7 @@ class _Data:
         given = Predictions(logits, labels, kind=kind, sample_weight=sample_weight, argument="logits")
         chunks = list(given.chunks())
         rows = torch.cat([logits_of(chunk.scores, kind) for chunk in chunks])
+        probs = torch.cat([positive(chunk.scores) for chunk in chunks]) if kind == "probs" else None
         weights = [chunk.weight for chunk in chunks if chunk.weight is not None]
         sample = None
         shape = np.shape(labels)
@@ -349,7 +351,8 @@ class _Data:
             sample = np.repeat(np.arange(shape[0]), int(np.prod(shape[1:])))
             sample = sample if sample_weight is None else sample[checked_weight(sample_weight, shape).reshape(-1) > 0]
             sample = np.unique(sample, return_inverse=True)[1]
-        return _Data(rows, torch.cat([c.labels for c in chunks]), np.concatenate(weights) if weights else None, sample)
+        weight = np.concatenate(weights) if weights else None
+        return _Data(rows, torch.cat([chunk.labels for chunk in chunks]), weight, sample, probs)
 
     @property
     def num_classes(self) -> int:
@@ -371,7 +374,8 @@ class _Data:
         """Some of the rows."""
         index = torch.from_numpy(np.flatnonzero(keep)).to(self.logits.device)
         weight = None if self.weight is None else self.weight[keep]
-        return _Data(self.logits[index], self.labels[index], weight, None)
+        probs = None if self.probs is None else self.probs[index]
+        return _Data(self.logits[index], self.labels[index], weight, None, probs)
 
     def fit(self, calibrator: Calibrator) -> Calibrator:
         """The calibrator, fitted to these rows."""
@@ -520,15 +524,17 @@ class _Contest:
 
     def _rows(self, folds: Array, by_fold: dict[int, Calibrator]) -> PredictionSet:
         """The rows of some folds, calibrated by the calibrator of each fold."""
+        kept = np.isin(folds, list(by_fold))
+        part = self.data.part(kept)
+        target: Target = "classwise" if "classes" in self.measure.reads else "top_label"
+        if part.probs is not None and all(calibrator.leaves_scores for calibrator in by_fold.values()):
+            return read(part.probs, part.labels, kind="probs", target=target, sample_weight=part.weight)
         log_probs = torch.empty_like(self.data.logits)
         with torch.no_grad():
             for fold, calibrator in by_fold.items():
                 index = torch.from_numpy(np.flatnonzero(folds == fold)).to(log_probs.device)
                 log_probs[index] = calibrator(self.data.logits[index])
-        kept = np.isin(folds, list(by_fold))
-        part = self.data.part(kept)
         log_probs = log_probs[torch.from_numpy(kept).to(log_probs.device)]
-        target: Target = "classwise" if "classes" in self.measure.reads else "top_label"
         return read(log_probs, part.labels, kind="log_probs", target=target, sample_weight=part.weight)
 
     def _measure(self, rows: Any) -> Any:

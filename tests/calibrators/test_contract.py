@@ -45,7 +45,8 @@ def test_every_calibrator_of_the_contract_is_here():
 OWN = {"__init__", "_fit", "_log_probs", "settings", "FITTED", "PER_CLASS", "BINARY"}
 MORE = {
     c.FocalCalibration: {"_reset"},  # a gamma that was given is there before any fit
-    c.Compose: {"_reset", "is_fitted", "require_fitted", "_require_classes"},  # asks its parts
+    c.Compose: {"_reset", "is_fitted", "require_fitted", "_require_classes", "leaves_scores"},  # asks its parts
+    c.Identity: {"leaves_scores"},
 }
 PYTHON = {"__module__", "__doc__", "__annotations__", "__abstractmethods__", "_abc_impl", "__firstlineno__"}
 PYTHON |= {"__static_attributes__"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, overload
@@ -14,10 +15,10 @@ from torch import Tensor, nn
 
 from focalcal.calibrators.fit_data import FitData, fit_data
 from focalcal.calibrators.search.criteria import Criterion
-from focalcal.core.checks import Array, ArrayLike, Kept, TensorLike, from_numpy, require, to_float_tensor
+from focalcal.core.checks import Array, ArrayLike, Kept, TensorLike, require, to_float_tensor
 from focalcal.core.focal import wide_dtype
 from focalcal.core.optimum import Optimum
-from focalcal.core.score_kinds import Kind, logits_of
+from focalcal.core.score_kinds import Kind, logits_of, probabilities
 from focalcal.errors import NotFittedError
 from focalcal.predictions.arrays import Predictions
 from focalcal.predictions.stream import BatchesFactory, Stream
@@ -207,8 +208,7 @@ class Calibrator(nn.Module, ABC):
         if isinstance(logits, np.ndarray):
             return self.forward(to_float_tensor(logits, "logits")).numpy()
         rows, shape = self._rows(logits)
-        log_probs = self._calibrated(rows).to(rows.dtype)
-        return log_probs if len(shape) <= 2 else log_probs.reshape(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
+        return _in_shape(self._calibrated(rows).to(rows.dtype), shape)
 
     @overload
     def predict_probs(self, logits: Array, *, kind: Kind = ...) -> Array: ...
@@ -222,17 +222,30 @@ class Calibrator(nn.Module, ABC):
         """
         given = logits if isinstance(logits, (Tensor, np.ndarray)) else to_float_tensor(logits, "logits")
         checked = Predictions(given, None, kind=kind, argument="logits", may_be_empty=True)
-        for _ in checked.chunks():
-            pass
+        self._require_classes(checked.num_classes)
         with torch.no_grad():
-            scores = from_numpy(given, "logits") if isinstance(given, np.ndarray) else given
-            scores = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
-            if checked.binary and kind != "logits":
-                other = 1 - scores if kind == "probs" else torch.log(-torch.expm1(scores))
-                scores = torch.stack([other, scores], 1)
-            probs = self.forward(logits_of(scores, kind)).exp()
-            probs = probs[:, 1] if checked.binary else probs
+            parts = [probabilities(*self.calibrate_rows(chunk.scores, kind)) for chunk in checked.chunks()]
+        if checked.binary:
+            parts = [part[:, 1] for part in parts]
+        probs = torch.cat(parts) if parts else to_float_tensor(given, "logits").to(torch.get_default_dtype())
+        probs = _in_shape(probs, probs.shape if checked.binary else given.shape)
         return probs.numpy() if isinstance(given, np.ndarray) else probs
+
+    def calibrate_rows(self, scores: Tensor, kind: Kind) -> tuple[Tensor, Kind]:
+        """Calibrated rows (n, K) of scores, and their kind.
+
+        These are log-probabilities, or the probabilities that were given where the calibrator leaves them as they are:
+        to go to their logarithms and back would not give the same numbers.
+        """
+        if self.leaves_scores and kind != "logits":
+            self._require_classes(scores.shape[1])
+            return scores, kind
+        return self.forward(logits_of(scores, kind)), "log_probs"
+
+    @property
+    def leaves_scores(self) -> bool:
+        """Whether the probabilities that come out are those that went in."""
+        return self._report is not None and self._report.kept_identity
 
     def _rows(self, logits: Tensor) -> tuple[Tensor, torch.Size]:
         """Rows (n, K) in float32 or float64, and the shape that the answer takes."""
@@ -254,8 +267,7 @@ class Calibrator(nn.Module, ABC):
             require(num_classes == self.num_classes_, "logits", rule, num_classes)
 
     def _calibrated(self, rows: Tensor) -> Tensor:
-        kept = self._report is not None and self._report.kept_identity
-        return torch.log_softmax(rows, 1) if kept else self._log_probs(rows)
+        return torch.log_softmax(rows, 1) if self.leaves_scores else self._log_probs(rows)
 
     # ------------------------------------------------------------------ files
 
@@ -319,3 +331,8 @@ class Calibrator(nn.Module, ABC):
         numbers = {name: self._buffers[name] for name in self.FITTED}
         said += [f"{name}={float(v):.6g}" for name, v in numbers.items() if v is not None and v.dim() == 0]
         return ", ".join(said)
+
+
+def _in_shape(rows: Tensor, shape: Sequence[int]) -> Tensor:
+    """Rows (n, K) in the shape (N, K) or (N, K, d1, ...) of the scores that they belong to."""
+    return rows if len(shape) <= 2 else rows.reshape(shape[0], *shape[2:], shape[1]).movedim(-1, 1)

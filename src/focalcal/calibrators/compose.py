@@ -50,6 +50,11 @@ class Compose(Calibrator):
         for part in self.parts:
             part.require_fitted()
 
+    @property
+    def leaves_scores(self) -> bool:
+        """Whether every part does, or the fit has ended so."""
+        return super().leaves_scores or all(part.leaves_scores for part in self.parts)
+
     def settings(self) -> dict[str, Any]:
         """It has no settings of its own; its parts have theirs."""
         return {}
@@ -91,7 +96,8 @@ class _CalibratedData(FitData):
 
 
 def _calibrated_block(calibrators: list[Calibrator], block: LabelledLogits) -> LabelledLogits:
-    logits = block.logits
     for calibrator in calibrators:
-        logits = calibrator._calibrated(logits).to(logits.dtype)
-    return LabelledLogits(logits, block.labels, block.weight)
+        if not calibrator.leaves_scores:
+            logits = calibrator._calibrated(block.logits).to(block.logits.dtype)
+            block = LabelledLogits(logits, block.labels, block.weight)
+    return block

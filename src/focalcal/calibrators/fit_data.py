@@ -21,7 +21,7 @@ from torch import Tensor
 
 from focalcal.core.checks import Array, ArrayLike, require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.score_kinds import Kind, logits_of
+from focalcal.core.score_kinds import Kind, logits_of, positive
 from focalcal.errors import InputError
 from focalcal.predictions.arrays import Chunk, Predictions
 from focalcal.predictions.stream import Batch, Batches, BatchesFactory, Stream
@@ -65,11 +65,16 @@ def data_of_arrays(logits: ArrayLike, labels: ArrayLike, kind: Kind, sample_weig
 
 @dataclass(frozen=True)
 class LabelledLogits:
-    """Some rows of a fit: logits (n, K) in float32 or float64, labels (n,) and weights (n,) in float64, or None."""
+    """Some rows of a fit: logits (n, K) in float32 or float64, labels (n,) and weights (n,) in float64, or None.
+
+    `probs` (n, K) are the probabilities of which the logits are the logarithms, if these are what was given: their
+    confidences are tied, or on the edge of a bin, where those of the logits may be off by rounding.
+    """
 
     logits: Tensor
     labels: Tensor
     weight: Tensor | None
+    probs: Tensor | None = None
 
     @staticmethod
     def of(chunk: Chunk, kind: Kind) -> LabelledLogits:
@@ -77,16 +82,20 @@ class LabelledLogits:
         weight = None
         if chunk.weight is not None:
             weight = torch.from_numpy(chunk.weight).to(chunk.scores.device, wide_dtype(chunk.scores.device))
-        return LabelledLogits(logits_of(chunk.scores, kind), chunk.labels, weight)
+        probs = positive(chunk.scores) if kind == "probs" else None
+        return LabelledLogits(logits_of(chunk.scores, kind), chunk.labels, weight, probs)
 
     def copy(self) -> LabelledLogits:
         """A copy of the rows: the memory of a batch may be used again for the next one."""
-        weight = None if self.weight is None else self.weight.clone()
-        return LabelledLogits(self.logits.clone(), self.labels.clone(), weight)
+        return self._each(Tensor.clone)
 
     def part(self, rows: slice) -> LabelledLogits:
         """Some of the rows."""
-        return LabelledLogits(self.logits[rows], self.labels[rows], None if self.weight is None else self.weight[rows])
+        return self._each(lambda column: column[rows])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> LabelledLogits:
+        weight, probs = (None if column is None else change(column) for column in (self.weight, self.probs))
+        return LabelledLogits(change(self.logits), change(self.labels), weight, probs)
 
     def split(self, values: int) -> Iterator[LabelledLogits]:
         """The rows in blocks of about `values` logits each."""
@@ -332,7 +341,7 @@ class _Copies:
     def add(self, block: LabelledLogits) -> None:
         if self.blocks is None:
             return
-        self._room -= block.logits.nbytes
+        self._room -= block.logits.nbytes + (0 if block.probs is None else block.probs.nbytes)
         if self._room < 0:
             self.blocks = None
         else:

@@ -27,6 +27,11 @@ class Identity(Calibrator):
         super().__init__()
         self.criterion = Criterion("nll")
 
+    @property
+    def leaves_scores(self) -> bool:
+        """Always."""
+        return True
+
     def settings(self) -> dict[str, Any]:
         """It has none."""
         return {}

@@ -91,17 +91,18 @@ def apply(
 
 def _calibrate(loaded: Calibrator, path: str, file: str, to: str) -> Callable[[Array, Kind], Array]:
     """The function that makes calibrated scores of a batch, in the batch's shape."""
-    import numpy as np
-
     from focalcal.cli.calibrators import require_classes
+    from focalcal.core.checks import from_numpy
+    from focalcal.core.score_kinds import log_probabilities, probabilities
     from focalcal.files import PredictionTable
     from focalcal.report.measure_version import calibrated
 
     def calibrate(scores: Array, kind: Kind) -> Array:
         batch = PredictionTable(file, scores, kind)
         require_classes(loaded, path, batch.num_classes, file)
-        log_probs = calibrated(batch, loaded).scores
-        log_probs = log_probs[:, 1] if scores.ndim == 1 else log_probs
-        return np.exp(log_probs) if to == "probs" else log_probs
+        new = calibrated(batch, loaded)
+        converted = probabilities if to == "probs" else log_probabilities
+        rows = converted(from_numpy(new.scores), new.kind).numpy()
+        return rows[:, 1] if scores.ndim == 1 else rows
 
     return calibrate

@@ -5,7 +5,8 @@ taken from $r$ and not from $1 - p_t$, so that nothing cancels however sure the 
 
 $$ \text{confidence} = \frac{p_t}{p_t + r}, \qquad -\log p_y = (x_t - x_y) + \log(1 + r / p_t). $$
 
-What a row yields does not depend on the rows beside it, so scores can be read chunk by chunk.
+Probabilities and log-probabilities have rows that sum to 1, as `with_unit_sums` makes them: the confidence is one of
+them, unchanged. What a row yields does not depend on the rows beside it, so scores can be read chunk by chunk.
 """
 
 from __future__ import annotations
@@ -38,12 +39,18 @@ class RowStatistics:
         self.scores, self.labels, self.kind, self.target = scores, labels, kind, target
         self.wide = wide_dtype(self.scores.device)
         self.best, self.top = _largest(self.scores)
-        self._padded = self.scores if kind == "probs" else padded(self.scores)
-        self._shares = self.scores.clone() if kind == "probs" else torch.softmax(self._padded, 1)
+        self._padded = padded(self.scores) if kind == "logits" else self.scores
+        self._shares = self._all_shares()
         self._first = self._shares.gather(1, self.top)
         # Both are read before `others` takes the memory.
         self._of_target = None if target is None else self._shares[:, target].to(self.wide, copy=True)
         self._sum = self._shares.sum(1, dtype=self.wide) if self.scores.dtype == torch.float32 else None
+
+    def _all_shares(self) -> Tensor:
+        """What is proportional to the probabilities, in memory of its own."""
+        if self.kind == "logits":
+            return torch.softmax(self._padded, 1)
+        return self.scores.clone() if self.kind == "probs" else self.scores.exp()
 
     @cached_property
     def others(self) -> Tensor:
@@ -74,7 +81,8 @@ class RowStatistics:
     def confidence(self) -> Tensor:
         """The probability of the predicted class, or of the target."""
         share = self.first if self._of_target is None else self._of_target
-        return (share / self.whole).to(self.scores.dtype)
+        # By rounding a given probability may be above 1.
+        return (share / self.whole if self.kind == "logits" else share.clamp(max=1)).to(self.scores.dtype)
 
     @property
     def correct(self) -> Tensor:
@@ -128,8 +136,8 @@ class RowStatistics:
     @property
     def probs(self) -> Tensor:
         """All probabilities (n, K), in the memory of the shares: ask for it last."""
-        whole = self.whole.unsqueeze(1).to(self.scores.dtype)
-        return self.others.scatter_(1, self.top, self._first).div_(whole)[:, : self.scores.shape[1]]
+        shares, whole = self.others.scatter_(1, self.top, self._first), self.whole.unsqueeze(1).to(self.scores.dtype)
+        return shares.div_(whole)[:, : self.scores.shape[1]] if self.kind == "logits" else shares
 
     def columns(self, names: Sequence[str]) -> dict[str, Array]:
         """The named columns as arrays (n,)."""

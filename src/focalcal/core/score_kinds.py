@@ -16,6 +16,9 @@ KINDS = ("logits", "log_probs", "probs")
 # torch's softmax over the last dimension is vectorised from this many classes on.
 _VECTOR = 16
 
+# Probabilities are often means over models or trees: over so many at least, rounding is allowed for.
+_MEMBERS = 128
+
 
 def logits_of(scores: Tensor, kind: Kind) -> Tensor:
     """Scores of any kind as finite logits: a probability of 0 becomes the smallest normal number of its precision.
@@ -23,21 +26,72 @@ def logits_of(scores: Tensor, kind: Kind) -> Tensor:
     >>> logits_of(torch.tensor([[0.5, 0.5]]), "probs")
     tensor([[-0.6931, -0.6931]])
     """
-    tiny = torch.finfo(scores.dtype).tiny
     if kind == "probs":
-        return torch.log(scores.clamp(min=tiny))
-    return scores.clamp(min=math.log(tiny)) if kind == "log_probs" else scores
+        return torch.log(positive(scores))
+    return scores.clamp(min=math.log(torch.finfo(scores.dtype).tiny)) if kind == "log_probs" else scores
+
+
+def positive(probs: Tensor) -> Tensor:
+    """Probabilities with the smallest normal number of their precision in the place of 0.
+
+    >>> positive(torch.tensor([[1.0, 0.0]])).log()
+    tensor([[  0.0000, -87.3365]])
+    """
+    return probs.clamp(min=torch.finfo(probs.dtype).tiny)
 
 
 def probabilities(scores: Tensor, kind: Kind) -> Tensor:
-    """Probabilities (n, K) of scores of any kind, in their precision.
+    """Probabilities (n, K) of scores of any kind, in their precision; given ones are as `with_unit_sums` leaves them.
 
     >>> probabilities(torch.zeros(1, 4), "logits")
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
-    shares = scores if kind == "probs" else torch.softmax(padded(scores), 1)[:, : scores.shape[1]]
+    if kind != "logits":
+        return scores if kind == "probs" else scores.exp()
+    shares = torch.softmax(padded(scores), 1)[:, : scores.shape[1]]
     # The sum in float64: with 50,000 classes float32 is off by 1e-5.
     return (shares / shares.sum(1, keepdim=True, dtype=wide_dtype(scores.device)).to(scores.dtype)).contiguous()
+
+
+def log_probabilities(scores: Tensor, kind: Kind) -> Tensor:
+    """Finite log-probabilities (n, K) of scores of any kind, in their precision; `logits_of` says what becomes of 0.
+
+    >>> log_probabilities(torch.zeros(1, 2), "logits")
+    tensor([[-0.6931, -0.6931]])
+    """
+    return torch.log_softmax(scores, 1) if kind == "logits" else logits_of(scores, kind)
+
+
+def with_unit_sums(scores: Tensor, kind: Kind, epsilon: float) -> Tensor:
+    r"""Probabilities or log-probabilities (n, K) whose rows sum to 1; logits as they are.
+
+    A row whose sum is 1 within rounding is left as it is, because a division would split equal probabilities and push
+    those on the edge of a bin across it. All other rows are divided by their sum. `epsilon` is that of the precision
+    in which the scores were given.
+
+    What rounding can do, with $u = \epsilon / 2$: a softmax adds up K numbers, off by $(K - 1) u$ at most, and rounds
+    each quotient, off by $u$; a mean over M models is off by $M u$ more, and the sum taken here by $(K - 1) u$.
+    Together that is below $(K + M / 2)\, \epsilon$. Logarithms add the entropy times $u$, which is below $u \log K$.
+
+    >>> with_unit_sums(torch.tensor([[0.35, 0.65], [0.3, 0.69999]]).double(), "probs", 2**-52)
+    tensor([[0.3500, 0.6500],
+            [0.3000, 0.7000]], dtype=torch.float64)
+    """
+    if kind == "logits":
+        return scores
+    sums = (scores if kind == "probs" else scores.exp()).sum(1, dtype=wide_dtype(scores.device))
+    size = scores.shape[1] + _MEMBERS / 2
+    off = ((sums - 1).abs() > size * epsilon).nonzero().squeeze(1)
+    if len(off) and scores.dtype == torch.float64:
+        # What was computed in float32 has its rounding, also after it was widened.
+        rows, single = scores[off], torch.finfo(torch.float32).eps
+        widened = (rows.float().double() == rows).all(1) & ((sums[off] - 1).abs() <= size * single)
+        off = off[~widened]
+    if not len(off):
+        return scores
+    total = sums[off].unsqueeze(1)
+    summed = scores[off] / total if kind == "probs" else scores[off] - torch.log(total)
+    return scores.index_copy(0, off, summed.to(scores.dtype))
 
 
 def padded(scores: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from focalcal.core.checks import require
-from focalcal.core.score_kinds import logits_of
 from focalcal.predictions.arrays import Predictions
 from focalcal.predictions.stream import Batch, Fold, Merge, Stream
 
@@ -41,7 +40,7 @@ class MappedStream(Stream):
 
 
 def calibrated(stream: Stream, calibrator: Calibrator) -> Stream:
-    """The stream with a calibrator's log-probabilities in place of its scores.
+    """The stream with calibrated scores: log-probabilities, unless the calibrator leaves probabilities as they are.
 
     >>> from focalcal import FocalCalibration, evaluate
     >>> from focalcal.files import PredictionStream
@@ -60,11 +59,11 @@ def _calibrated(calibrator: Calibrator, batches: Iterator[Batch]) -> Iterator[Ba
             rows = slice(start, start + len(chunk.labels))
             start = rows.stop
             with torch.no_grad():
-                log_probs = calibrator(logits_of(chunk.scores, batch.predictions.kind))
+                scores, kind = calibrator.calibrate_rows(chunk.scores, batch.predictions.kind)
             given = Predictions(
-                log_probs,
+                scores,
                 chunk.labels,
-                kind="log_probs",
+                kind=kind,
                 sample_weight=chunk.weight,
                 argument=batch.name,
                 may_be_empty=True,

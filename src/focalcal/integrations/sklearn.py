@@ -19,10 +19,11 @@ from sklearn.utils import assert_all_finite, column_or_1d, indexable
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from torch import Tensor
 
 from focalcal.calibrators import Calibrator, TemperatureScaling
 from focalcal.core.checks import Array, from_numpy, require
-from focalcal.core.score_kinds import logits_of
+from focalcal.core.score_kinds import Kind, log_probabilities, logits_of, probabilities
 from focalcal.errors import InputWarning, NotFittedError
 from focalcal.predictions.arrays import Predictions, checked_weight
 
@@ -213,18 +214,27 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
 
     def predict_proba(self, X: Any) -> Array:
         """Calibrated probabilities (N, K), with columns in the order of `classes_`."""
-        return np.exp(self.predict_log_proba(X))
+        each = [probabilities(*rows).numpy() for rows in self._calibrated(X)]
+        probs: Array = each[0] if len(each) == 1 else np.mean(each, axis=0)
+        return probs
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the calibrated probabilities (N, K), exact where these underflow."""
-        check_is_fitted(self)
-        each = []
-        for (model, calibrator), zero in zip(self.calibrated_pairs_, self.zero_probs_, strict=True):
-            method = "decision_function" if zero is None else "predict_proba"
-            with torch.no_grad():
-                each.append(calibrator(_logits(_scores(model, method, X, self.classes_), zero)))
+        each = [log_probabilities(*rows).numpy() for rows in self._calibrated(X)]
         log_probs: Array = each[0] if len(each) == 1 else np.logaddexp.reduce(each) - math.log(len(each))
         return log_probs
+
+    def _calibrated(self, X: Any) -> Iterator[tuple[Tensor, Kind]]:
+        """Rows (N, K) of each model, calibrated, and their kind."""
+        check_is_fitted(self)
+        for (model, calibrator), zero in zip(self.calibrated_pairs_, self.zero_probs_, strict=True):
+            method: Any = "decision_function" if zero is None else "predict_proba"
+            scores = _scores(model, method, X, self.classes_)
+            if calibrator.leaves_scores:  # a probability of 0 needs no replacement then
+                yield from_numpy(scores), "logits" if zero is None else "probs"
+            else:
+                with torch.no_grad():
+                    yield calibrator(from_numpy(_logits(scores, zero))), "log_probs"
 
     def decision_function(self, X: Any) -> Array:
         """Calibrated log-probabilities (N, K), or for two classes the log-odds (N,) of the second."""

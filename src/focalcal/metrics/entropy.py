@@ -88,7 +88,7 @@ def kl_to_posterior(scores: ArrayLike, posterior: ArrayLike, *, kind: Kind = "lo
     for chunk in predictions.chunks():
         eta = truth[start : start + len(chunk.scores)].to(chunk.scores.device, torch.float64)
         wide = chunk.scores.double()
-        log_probs = torch.log(wide / wide.sum(1, keepdim=True)) if kind == "probs" else torch.log_softmax(wide, 1)
+        log_probs = torch.log(wide) if kind == "probs" else wide if kind == "log_probs" else torch.log_softmax(wide, 1)
         rows = torch.where(eta > 0, eta * (torch.log(eta) - log_probs), 0.0).sum(1)
         total, start = total + float(rows.sum()), start + len(eta)
     return Measured(total / start, "KL divergence of the predictions from the posterior in nats, mean over rows")

@@ -52,7 +52,8 @@ def read(
     where `scores` are (N, K), (N,) for binary scores of the positive class, or (N, K, d1, ...), `labels` are class
     numbers, `kind` says what the scores are, and `target` whose confidence is meant: that of the predicted class
     (`"top_label"`), of class 1 of two (`"positive"`), of the class with a given number, or of every class in turn
-    (`"classwise"`). Probabilities are divided by their sum, which must be 1 within 1e-5.
+    (`"classwise"`). Probabilities must sum to 1 within 1e-5; rows for which that does not hold within rounding are
+    divided by their sum.
 
     >>> from focalcal import metrics
     >>> rows = metrics.read([[2.0, 0.0], [0.0, 1.0]], [0, 0])

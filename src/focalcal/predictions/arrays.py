@@ -23,7 +23,7 @@ from focalcal.core.checks import (
     to_float_tensor,
     to_label_tensor,
 )
-from focalcal.core.score_kinds import KINDS, Kind
+from focalcal.core.score_kinds import KINDS, Kind, with_unit_sums
 from focalcal.errors import InputError, InputWarning
 
 Target = Literal["top_label", "positive", "classwise"] | int
@@ -36,7 +36,7 @@ _CHUNK_ON_ACCELERATORS = 1 << 25
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows of the input: scores (n, K), labels (n,) and weights (n,) or None."""
+    """Some rows of the input: scores (n, K), labels (n,) and weights (n,) or None; probabilities sum to 1."""
 
     scores: Tensor
     labels: Tensor
@@ -72,8 +72,8 @@ class Predictions:
         require(floating, argument, "must be floating point", self._scores.dtype)
         # Half precision cannot do better than its own rounding, also after it was widened.
         given = self._scores.dtype
-        epsilon = torch.finfo(given).eps if isinstance(given, torch.dtype) else float(np.finfo(given).eps)
-        self._tolerance = max(SUM_TOLERANCE, 4 * epsilon)
+        self._epsilon = torch.finfo(given).eps if isinstance(given, torch.dtype) else float(np.finfo(given).eps)
+        self._tolerance = max(SUM_TOLERANCE, 4 * self._epsilon)
         require(len(shape) >= 1, argument, "must have shape (N, K), (N,) or (N, K, d1, ...)", "a single number")
         empty = 0 in (shape[1:] if may_be_empty else shape)
         require(not empty, argument, "must have at least one row", f"shape {shape}")
@@ -126,6 +126,7 @@ class Predictions:
             if check and not found and self.kind == "logits":
                 self._warn_of_probabilities(scores)
             found = True
+            scores = with_unit_sums(scores, self.kind, self._epsilon)
             yield Chunk(scores, scores.new_empty(0) if labels is None else labels.to(scores.device), weight)
         rule = "must have a row that is not ignored and has a weight"
         require(found or self._may_be_empty, "labels", rule, f"ignore_index={self.ignore_index} or weight 0 everywhere")

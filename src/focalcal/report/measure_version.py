@@ -11,7 +11,6 @@ import torch
 
 from focalcal.calibrators.base import Calibrator, FitReport
 from focalcal.core.binning import Scheme
-from focalcal.core.score_kinds import logits_of
 from focalcal.files.prediction_table import PredictionTable
 from focalcal.metrics import Estimate, accuracy_bands, consistency_bars, risk_coverage_curve
 from focalcal.metrics.predicted_rows import PredictedRows
@@ -28,16 +27,20 @@ SYMBOLS = {"gamma_": "γ", "temperature_": "T"}
 
 
 def calibrated(table: PredictionTable, calibrator: Calibrator) -> PredictionTable:
-    """The table with a calibrator's log-probabilities as its scores, made by chunks in the scores' precision."""
-    predictions = Predictions(table.scores, None, kind=table.kind)
+    """The table with a calibrator's rows (N, K) as its scores, made by chunks in the scores' precision.
+
+    They are log-probabilities, unless the calibrator leaves the probabilities as they are.
+    """
+    predictions, kind = Predictions(table.scores, None, kind=table.kind), table.kind
     wide = np.float64 if table.scores.dtype == np.float64 else np.float32
-    log_probs, filled = np.empty((table.num_rows, table.num_classes), dtype=wide), 0
+    scores, filled = np.empty((table.num_rows, table.num_classes), dtype=wide), 0
     with torch.no_grad():
         for chunk in predictions.chunks(check=False):
             rows = slice(filled, filled + len(chunk.scores))
-            log_probs[rows] = calibrator(logits_of(chunk.scores, table.kind)).numpy()
+            new, kind = calibrator.calibrate_rows(chunk.scores, table.kind)
+            scores[rows] = new.numpy()
             filled = rows.stop
-    return replace(table, scores=log_probs, kind="log_probs")
+    return replace(table, scores=scores, kind=kind)
 
 
 def measure_version(
@@ -92,7 +95,7 @@ def diagrams(rows: PredictedRows, how: MeasureSettings) -> list[Diagram]:
 
 def diagram(rows: PredictedRows, scheme: Scheme, num_bins: int, how: MeasureSettings) -> Diagram:
     """One reliability diagram; there are no more bins of equal mass than rows."""
-    fewer = min(num_bins, rows.num_rows) if scheme == "equal_mass" else num_bins
+    fewer = rows.most_bins(num_bins) if scheme == "equal_mass" else num_bins
     chance = consistency_bars(
         rows, num_bins=fewer, edges=scheme, level=how.level, num_resamples=_CHANCE_DRAWS, seed=how.seed
     )

@@ -26,6 +26,7 @@ import numpy as np
 from focalcal.core.checks import Array
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files import PredictionStream, PredictionTable, read_predictions
+from focalcal.predictions.arrays import Predictions
 from tests.files.fuzz.examples import Files
 from tests.files.fuzz.formats import VARIANTS, mutated_files, valid_files
 from tests.files.fuzz.judge import Judgement, judge
@@ -153,13 +154,15 @@ def _same_rows(rows: tuple[Array, Array, Array | None], table: PredictionTable) 
     """Whether these are the rows of the table that count, to the last bit."""
     count = np.ones(table.num_rows, dtype=bool) if table.weights is None else table.weights > 0
     scores, labels, weights = rows
-    ours = scores[:, -1] if table.scores.ndim == 1 else scores
+    # Both read by rows: that is where probabilities come to sum to 1.
+    whole = Predictions(table.scores[count], None, kind=table.kind, may_be_empty=True).chunks(check=False)
+    same_scores = np.array_equal(scores, np.concatenate([chunk.scores.numpy() for chunk in whole] or [scores[:0]]))
     assert table.labels is not None
     if weights is None:
         same_weights = table.weights is None or not count.any()
     else:
         same_weights = table.weights is not None and np.array_equal(weights, table.weights[count])
-    return same_weights and np.array_equal(ours, table.scores[count]) and np.array_equal(labels, table.labels[count])
+    return same_weights and same_scores and np.array_equal(labels, table.labels[count])
 
 
 def _written(place: Path, files: Files) -> list[Path]:

@@ -133,5 +133,8 @@ def _pairs(block: LabelledLogits, calibrate: LogProbs | None) -> tuple[Array, Ar
 
 
 def _read(block: LabelledLogits, calibrate: LogProbs | None) -> RowStatistics:
-    logits = block.logits if calibrate is None else calibrate(block.logits)
-    return RowStatistics(logits, block.labels, "logits")
+    if calibrate is not None:
+        return RowStatistics(calibrate(block.logits), block.labels, "logits")
+    if block.probs is not None:
+        return RowStatistics(block.probs, block.labels, "probs")
+    return RowStatistics(block.logits, block.labels, "logits")
