@@ -81,6 +81,7 @@ def test_importing_focalcal_brings_in_torch_and_numpy_only():
 ORDER = """
     errors
     atomic
+    threads
     drawing
     core
     kernels

@@ -20,6 +20,7 @@ from focalcal.metrics import Estimate
 from focalcal.report.build import ModelInput, build_contents
 from focalcal.report.contents import Contents, ModelVersion
 from focalcal.report.html import write_report
+from focalcal.threads import torch_threads
 
 Progress = Callable[[int, int, str], object]
 
@@ -69,12 +70,8 @@ def run_demo(
 ) -> DemoResult:
     """Train, calibrate, measure, and write logits, calibrators and the report into a folder; the seed fixes it all."""
     # The networks are so small that a second thread gains nothing, and on a busy machine it costs minutes.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with torch_threads(1):
         return _run(folder, seed, epochs, progress)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _run(folder: str | Path, seed: int, epochs: int, progress: Progress | None) -> DemoResult:

@@ -24,6 +24,7 @@ from focalcal.errors import InputError, MissingExtraError
 from focalcal.files import PredictionTable, write_predictions
 from focalcal.losses.validation_bins import ValidationBinsLoss
 from focalcal.predictions.distributed import gather_rows
+from focalcal.threads import torch_threads
 from focalcal_lab.callbacks import Collector, RunCheckpoint, StepSeed, WholeCheckpoints
 from focalcal_lab.data import DataSplits
 from focalcal_lab.measurement import SplitLogits, measure_all
@@ -80,7 +81,7 @@ def resume(
     check_trainer(settings.trainer)
     alone = (place.locked(), place.timed()) if is_first() else ()
     with ExitStack() as stack:
-        for context in (*alone, _threads(settings.threads), _quiet_lightning()):
+        for context in (*alone, torch_threads(settings.threads or torch.get_num_threads()), _quiet_lightning()):
             stack.enter_context(context)
         prepared = prepare(recipe, settings, data=data, dataset=dataset)
         return _carry_on(place, prepared, progress_bar, say)
@@ -303,17 +304,6 @@ def _out_of_distribution(
 def is_first() -> bool:
     """Whether this is the first process, or the one that starts the others."""
     return not getattr(rank_zero_only, "rank", 0)  # Lightning reads it from the environment: torchrun, SLURM, its own
-
-
-@contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    """A fixed number of threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

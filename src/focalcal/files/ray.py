@@ -21,6 +21,7 @@ from focalcal.files.datasets import RecordPart
 from focalcal.files.prediction_stream import PredictionStream, ShardReader, fold_batches
 from focalcal.files.stream_parts import StreamPart
 from focalcal.predictions.stream import Batch, Fold, Merge
+from focalcal.threads import torch_threads
 
 P = TypeVar("P")
 
@@ -82,13 +83,11 @@ def reduce_on_ray(stream: PredictionStream, fold: Fold[P], merge: Merge[P], *, b
 
 def _fold_part(part: StreamPart, how: tuple[ShardReader, Fold[Any], str | None]) -> PartResult:
     """Fold the rows of a part. Runs in a task."""
-    import torch
-
-    torch.set_num_threads(1)  # a task has one core
     reader, fold, by = how
     read = _WatchedBatches(reader.batches(part, by))
     try:
-        return PartResult(fold_batches(fold, read))
+        with torch_threads(1):  # a task has one core
+            return PartResult(fold_batches(fold, read))
     except InputError as error:
         if read.failed:
             return PartResult(error=error)

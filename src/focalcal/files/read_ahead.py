@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import torch
 
+from focalcal.threads import torch_threads
+
 T = TypeVar("T")
 
 # Pieces in the queue; more would only take memory.
@@ -27,12 +29,8 @@ def steady_memory() -> Iterator[None]:
     of 32 MB has been freed once. torch's threads would wait for the one that shares its core with the reader.
     """
     torch.empty(_SETTLING)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads - 1))
-    try:
+    with torch_threads(max(1, torch.get_num_threads() - 1)):
         yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextmanager

@@ -8,12 +8,10 @@ from __future__ import annotations
 import linecache
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 
-import torch
-
+from focalcal.threads import torch_threads
 from focalcal_lab.papers.exact import charoenphakdee2021, ghosh2022, komisarenko2024, mukhoti2020
 from focalcal_lab.papers.exact.tools import TIED
 
@@ -28,7 +26,7 @@ def run(check: Callable[[], None]) -> tuple[float, str]:
     """
     start = time.perf_counter()
     message = ""
-    with _one_thread():
+    with torch_threads(1):  # small tensors gain nothing from many, and the times of several runs can be compared
         try:
             check()
         except Exception as error:
@@ -62,14 +60,3 @@ def explain(error: Exception) -> str:
 def _paper_of(frame: FrameType) -> bool:
     module = str(frame.f_globals.get("__name__", ""))
     return module.startswith(f"{__name__}.") and not module.endswith(".tools")
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small tensors gain nothing from many threads, and the times of several runs can be compared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
