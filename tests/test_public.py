@@ -80,6 +80,7 @@ def test_importing_focalcal_brings_in_torch_and_numpy_only():
 # Each folder imports only from those before it; those in one line do not import one another.
 ORDER = """
     errors
+    printable
     atomic
     threads
     drawing

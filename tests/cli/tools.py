@@ -45,8 +45,8 @@ class Answer:
 class _Stream(io.TextIOWrapper):
     """A standard stream in memory, which may claim to be a terminal."""
 
-    def __init__(self, content: bytes = b"", *, terminal: bool = False) -> None:
-        super().__init__(io.BytesIO(content), encoding="utf-8", newline="")
+    def __init__(self, content: bytes = b"", *, terminal: bool = False, encoding: str = "utf-8") -> None:
+        super().__init__(io.BytesIO(content), encoding=encoding, newline="")
         self._terminal = terminal
 
     def isatty(self) -> bool:
@@ -54,18 +54,22 @@ class _Stream(io.TextIOWrapper):
 
     def text(self) -> str:
         self.flush()
-        return self.buffer.getvalue().decode()  # type: ignore[attr-defined]
+        return self.buffer.getvalue().decode(self.encoding)  # type: ignore[attr-defined]
 
 
-def call(*arguments: object, given: bytes = b"", terminal: int | None = None, **variables: str) -> Answer:
+def call(
+    *arguments: object, given: bytes = b"", terminal: int | None = None, encoding: str = "utf-8", **variables: str
+) -> Answer:
     """The command in this process, with its own standard streams and environment.
 
-    where `given` is what standard input has, and `terminal` is the width of the terminal that standard output is.
+    where `given` is what standard input has, `terminal` is the width of the terminal that standard output is, and
+    `encoding` that of what is printed.
     """
     shown = terminal is not None
     if shown:
         variables = {"TERM": "xterm-256color", "COLUMNS": str(terminal)} | variables
-    out, err = _Stream(terminal=shown), _Stream()
+    out, err = _Stream(terminal=shown, encoding=encoding), _Stream(encoding=encoding)
+    err.reconfigure(errors="backslashreplace")  # as Python has it
     with _standard_streams(_Stream(given), out, err), _environment(ENVIRONMENT | variables):
         code = _exit_code(cli.main, ["focalcal", *map(str, arguments)])
     return Answer(code, out.text(), err.text())

@@ -13,6 +13,7 @@ import typer
 
 from focalcal import __version__
 from focalcal.cli import apply, calibrate, compare, demo, evaluate, report
+from focalcal.cli.console import accept_all_text, print_line
 from focalcal.cli.plugins import CommandGroup
 from focalcal.errors import FileFormatError, FocalCalError, InputError
 
@@ -51,6 +52,7 @@ def options(
 
 def main() -> None:
     """The console script: what goes wrong becomes one line on standard error."""
+    accept_all_text()
     try:
         app()
     except (InputError, FileFormatError) as error:
@@ -70,5 +72,5 @@ def main() -> None:
 
 def _leave(message: str, code: int) -> None:
     line = " ".join(message.split())  # one line, whatever an argument held
-    print(f"focalcal: {line}", file=sys.stderr)
+    print_line(f"focalcal: {line}", error=True)
     sys.exit(code)

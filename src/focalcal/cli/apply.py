@@ -13,6 +13,7 @@ from focalcal.cli.console import (
     QuietOption,
     plain_warnings,
     print_json,
+    print_line,
     progress,
     quick_imports,
     standard_output,
@@ -83,7 +84,7 @@ def apply(
     if as_json:
         print_json(asdict(result))
     elif quiet:
-        print(out)
+        print_line(out)
     else:
         said = f"{result.method}{f' ({result.parameters})' if result.parameters else ''}"
         standard_output().print(f"Written: {out}: {rows:,} rows as {to.value}, calibrated by {said}")

@@ -16,6 +16,7 @@ from focalcal.cli.console import (
     QuietOption,
     plain_warnings,
     print_json,
+    print_line,
     program,
     progress,
     quick_imports,
@@ -185,7 +186,7 @@ def calibrate(
     if as_json:
         print_json(asdict(result))
     elif quiet:
-        print(result.out)
+        print_line(result.out)
     else:
         _print(result, found.warnings, calibrator)
 

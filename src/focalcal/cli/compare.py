@@ -14,6 +14,7 @@ from focalcal.cli.console import (
     make_table,
     plain_warnings,
     print_json,
+    print_line,
     progress,
     quick_imports,
     standard_output,
@@ -141,7 +142,7 @@ def compare(
     if as_json:
         print_json(asdict(result))
     elif quiet:
-        print(result.winner)
+        print_line(result.winner)
     else:
         _print(result)
 

@@ -5,7 +5,9 @@ Nothing here imports rich before there is something to print, so that `focalcal 
 
 from __future__ import annotations
 
+import codecs
 import gc
+import io
 import json
 import math
 import shutil
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from focalcal.errors import InputWarning
+from focalcal.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +59,7 @@ def plain_warnings() -> Iterator[None]:
         line = " ".join(str(message).split())
         if line not in said:
             said.add(line)
-            print(f"focalcal: warning: {line}", file=sys.stderr)
+            print_line(f"focalcal: warning: {line}", error=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -65,12 +68,23 @@ def plain_warnings() -> Iterator[None]:
         yield
 
 
+def accept_all_text() -> None:
+    """Let standard output escape what its encoding lacks, as standard error does, instead of failing half-way."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def print_line(text: str, *, error: bool = False) -> None:
+    """Print a line on standard output or standard error; what would steer a terminal is escaped."""
+    print(printable(text), file=sys.stderr if error else sys.stdout)
+
+
 def standard_output() -> Console:
     """Where results go: coloured on a terminal (unless NO_COLOR is set), plain text on a pipe."""
-    from rich.console import Console
+    from focalcal.cli.safe_console import SafeConsole
 
     width = None if sys.stdout.isatty() else _WIDTH_ON_A_PIPE
-    return Console(width=width, highlight=False, emoji=False, markup=False, soft_wrap=not sys.stdout.isatty())
+    return SafeConsole(width=width, highlight=False, emoji=False, markup=False, soft_wrap=not sys.stdout.isatty())
 
 
 def program() -> list[str]:
@@ -94,8 +108,10 @@ def make_table(*headings: str, title: str | None = None) -> Table:
 
 
 def print_json(result: dict[str, Any]) -> None:
-    """One JSON document on standard output; numbers that JSON does not have become null."""
-    print(json.dumps(plain(result), indent=2, allow_nan=False, ensure_ascii=False))
+    """One JSON document on standard output, always valid UTF-8; numbers that JSON does not have become null."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    only_ascii = codecs.lookup(encoding).name != "utf-8"
+    print(printable_json(json.dumps(plain(result), indent=2, allow_nan=False, ensure_ascii=only_ascii)))
 
 
 def plain(value: Any) -> Any:
@@ -127,4 +143,4 @@ def progress(*, quiet: bool = False) -> Iterator[Advance]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True, emoji=False), transient=True) as bar:
         task = bar.add_task("", total=None)
-        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=printable(what))

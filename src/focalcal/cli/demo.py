@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli.console import JsonOption, QuietOption, make_table, print_json, program, progress, standard_output
+from focalcal.cli.console import (
+    JsonOption,
+    QuietOption,
+    make_table,
+    print_json,
+    print_line,
+    program,
+    progress,
+    standard_output,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,7 +51,7 @@ def demo(
     if as_json:
         print_json(asdict(found))
     elif quiet:
-        print(found.report or found.folder)
+        print_line(str(found.report or found.folder))
     else:
         _print(found, _next_commands(found))
 

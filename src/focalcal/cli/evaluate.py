@@ -13,6 +13,7 @@ from focalcal.cli.console import (
     QuietOption,
     plain_warnings,
     print_json,
+    print_line,
     progress,
     quick_imports,
     standard_output,
@@ -75,7 +76,7 @@ def evaluate(
     if as_json:
         print_json(asdict(result))
     elif quiet:
-        print((result.after or result.before).verdict)
+        print_line((result.after or result.before).verdict)
     else:
         _print(result, described)
 

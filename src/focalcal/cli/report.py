@@ -16,6 +16,7 @@ from focalcal.cli.console import (
     QuietOption,
     plain_warnings,
     print_json,
+    print_line,
     progress,
     quick_imports,
     standard_output,
@@ -167,7 +168,7 @@ def report(
     if as_json:
         print_json(asdict(result))
     elif quiet:
-        print(out)
+        print_line(out)
     else:
         _print(result, divisions)
     if show:

@@ -84,7 +84,7 @@ def _share(share: float, seed: int, rest: bool, batches: Iterator[Batch]) -> Ite
     generator = None
     for batch in batches:  # the batches of one shard, in order
         if generator is None:
-            generator = np.random.default_rng([seed, zlib.crc32(batch.name.encode())])
+            generator = np.random.default_rng([seed, zlib.crc32(batch.name.encode(errors="surrogateescape"))])
         drawn = generator.random(batch.predictions.num_rows) < share
         part = batch.take(~drawn if rest else drawn)
         if part.predictions.num_rows:

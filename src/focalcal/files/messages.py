@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from focalcal.printable import printable
+
 _SHOWN = 12
 
 
@@ -23,7 +25,7 @@ def shown(text: object, longest: int = 60) -> str:
     >>> shown("two\\nlines"), shown("a long one", longest=8)
     ('two lines', 'a lon...')
     """
-    line = "".join(sign if sign.isprintable() else " " for sign in str(text))
+    line = printable(str(text).replace("\n", " ").replace("\t", " "))
     return line if len(line) <= longest else line[: longest - 3] + "..."
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from focalcal.errors import InputError
+from focalcal.files.messages import is_text
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,13 @@ class SourceFile:
 
     def for_arrow(self) -> Any:
         """What pyarrow can open: the path of a local file, or an open remote file."""
-        return self.path if self.filesystem is None else self.filesystem.open_input_file(self.path.as_posix())
+        if self.filesystem is not None:
+            return self.filesystem.open_input_file(self.path.as_posix())
+        if is_text(str(self.path)):
+            return self.path
+        import pyarrow
+
+        return pyarrow.OSFile(os.fsencode(self.path))  # as a path pyarrow takes nothing but UTF-8
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from focalcal.cli.console import JsonOption, QuietOption, print_json, progress, standard_output
+from focalcal.cli.console import JsonOption, QuietOption, print_json, print_line, progress, standard_output
 from focalcal.errors import InputError
 from focalcal_lab.papers import ClaimTable
 
@@ -121,7 +121,7 @@ def claims(
     if as_json:
         print_json(asdict(result))
     elif quiet:
-        print(result.answer)
+        print_line(result.answer)
     else:
         from focalcal_lab.cli.claims_print import print_rows
 

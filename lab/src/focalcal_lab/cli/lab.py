@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli.console import JsonOption, QuietOption, make_table, print_json, program, standard_output
+from focalcal.cli.console import JsonOption, QuietOption, make_table, print_json, print_line, program, standard_output
 from focalcal.errors import FocalCalError, InputError
 from focalcal_lab.cli.list import lab_list
 from focalcal_lab.cli.table import lab_table
@@ -241,7 +241,7 @@ def _carry_out(
     results = []
     for number, folder in enumerate(folders, 1):
         if bar:
-            print(f"run {number} of {len(folders)}: {folder}", file=sys.stderr)
+            print_line(f"run {number} of {len(folders)}: {folder}", error=True)
         mine = data if number == 1 else None
         try:
             results.append(resume(folder, data=mine, dataset=dataset, progress_bar=bar, say=_say))
@@ -257,7 +257,7 @@ def _carry_out(
         print_json(asdict(found))
     elif quiet:
         for folder in folders:
-            print(folder)
+            print_line(str(folder))
     else:
         _print(found)
 
@@ -302,7 +302,7 @@ def _named(dataset: str | None) -> list[str]:
 
 
 def _say(line: str) -> None:
-    print(f"{_NAME}{line}", file=sys.stderr)
+    print_line(f"{_NAME}{line}", error=True)
 
 
 def _write_report(runs: list[FinishedRun], page: Path) -> str:
