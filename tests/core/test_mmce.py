@@ -28,8 +28,9 @@ def test_sorted_sum_equals_the_sum_over_all_pairs(num, ties):
     assert_close(laplacian_pair_sum(values, coefficients), all_pairs(values, coefficients), rtol=1e-12, atol=1e-12)
 
 
-def test_gradients_equal_those_of_the_sum_over_all_pairs():
-    values, coefficients = (x.requires_grad_() for x in sample())
+@pytest.mark.parametrize("ties", [False, True])
+def test_gradients_equal_those_of_the_sum_over_all_pairs(ties):
+    values, coefficients = (x.requires_grad_() for x in sample(ties=ties))
     fast = torch.autograd.grad(laplacian_pair_sum(values, coefficients), (values, coefficients))
     slow = torch.autograd.grad(all_pairs(values, coefficients), (values, coefficients))
     assert_close(fast, slow, rtol=1e-10, atol=1e-10)
