@@ -52,7 +52,7 @@ def test_gradient_agrees_with_mpmath(dtype, tolerance, gamma):
             assert oracles.relative_error(value, exact, 1e-30) <= tolerance
 
 
-@pytest.mark.parametrize("size", [9e35, 1e30, 1e4])
+@pytest.mark.parametrize("size", [6e35, 1e30, 1e4])
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_loss_and_gradient_are_finite_for_every_finite_input(size, gamma):
     logits = torch.tensor([[size, -size, 0.0], [-size, size, 0.0], [0.0, 0.0, size]], requires_grad=True)

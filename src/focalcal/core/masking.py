@@ -6,7 +6,7 @@ other number that no model means as a score: at or below
 | logits given in | masked |
 |---|---|
 | float16 | -32752, half of its lowest number |
-| bfloat16, float32, float64 | -1e36 |
+| bfloat16, float32, float64 | -6.6e35, that is -2^119 |
 
 so that a mask survives being added to a logit, rounded, or widened from float32 to float64. The dtype is the one in
 which the logits are given: -65504 is a mask in float16 and a logit in float32.
@@ -31,15 +31,16 @@ from torch import Tensor
 from focalcal.core.checks import may_read_values
 from focalcal.errors import InputError
 
-# Far below any logit, and above what float32 masks become by rounding to bfloat16 or by division by a temperature.
-_MASKED = -1e36
+# Far below any logit, and above what float32 masks become by rounding to bfloat16 or by division by a temperature. A
+# power of two is the same number in every dtype: -1e36 would be a mask in float64, and rounded to float32 a logit.
+_MASKED = -(2.0**119)
 
 
 def mask_limit(dtype: torch.dtype) -> float:
     """The number at or below which logits given in this dtype are masked.
 
     >>> mask_limit(torch.float16), mask_limit(torch.float32)
-    (-32752.0, -1e+36)
+    (-32752.0, -6.64613997892458e+35)
     """
     return max(torch.finfo(dtype).min / 2, _MASKED)
 

@@ -87,7 +87,7 @@ class LabelSmoothingLoss(nn.Module):
         of_others = torch.where(left, log_probs, 0.0).scatter(1, index, 0.0)
         of_others = of_others.sum(1) if self.weight is None else of_others @ self.weight.to(dtype)
         others = left.sum(1) - 1
-        alpha = torch.where(others > 0, self.alpha, 0.0).to(dtype)
+        alpha = self.alpha * (others > 0).to(dtype)
         own = torch.where(left, log_probs, -math.inf).gather(1, index).squeeze(1)
         weight = keep.to(dtype) if self.weight is None else self.weight.to(dtype)[classes] * keep
         losses = (1 - alpha) * weight * own + alpha / others.clamp_min(1) * of_others * keep
