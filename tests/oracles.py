@@ -39,7 +39,7 @@ def gradient(logits: Sequence[float], label: int, gamma: float) -> list[mp.mpf]:
         rest = mp.fsum(v for k, v in enumerate(p) if k != label)
         base = rest if gamma >= 0 else 1 + p[label]
         gamma = mp.mpf(gamma)
-        g = base ** abs(gamma) * (1 - gamma * p[label] * mp.log(p[label]) / base)
+        g = base ** abs(gamma) * (1 + gamma * p[label] * loss(logits, label, 0.0) / base)
         return [g * (v if k != label else -rest) for k, v in enumerate(p)]
 
 

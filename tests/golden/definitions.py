@@ -225,7 +225,8 @@ def focal(gamma: float | Callable[[mp.mpf], float]) -> Callable[[list[float], in
 def brier(logits: list[float], label: int) -> tuple[mp.mpf, list[mp.mpf]]:
     with mp.workdps(oracles.DIGITS):
         p = oracles.probabilities(logits)
-        gap = [v - (k == label) for k, v in enumerate(p)]
+        rest = mp.fsum(v for k, v in enumerate(p) if k != label)
+        gap = [v if k != label else -rest for k, v in enumerate(p)]
         inner = mp.fdot(p, gap)
         return mp.fdot(gap, gap), [2 * v * (g - inner) for v, g in zip(p, gap, strict=True)]
 
