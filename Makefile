@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --no-compile --constraint constraints.txt
 # Two workers. Tests that share something dear, such as the built site, are a group and go to the same worker.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
-.PHONY: help demo install test test-times types check docs serve docs-version format bench mutants clean
+.PHONY: help demo install test test-times types check docs serve docs-version format bench fuzz mutants clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -84,6 +84,14 @@ $(BENCH)/bench.stamp: pyproject.toml lab/pyproject.toml constraints.txt
 
 bench: $(BENCH)/bench.stamp  ## Run all benchmarks against their peers and make their pages (QUICK=1: see that they run)
 	$(BENCH)/bin/python benchmarks/run.py $(if $(filter-out 0,$(QUICK)),--quick)
+
+# What fails is written into tests/fuzz/corpus, where `make test` tries it again. MINUTES is for each target.
+MINUTES ?= 1
+SEED    ?= 0
+TARGETS ?=
+
+fuzz: $(VENV)/dev.stamp  ## Throw drawn cases at readers, calibrator files, measures and losses (MINUTES=1 each, SEED=0, TARGETS=all)
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) $(TARGETS)
 
 $(VENV)/mutants.stamp: $(VENV)/dev.stamp
 	$(INSTALL) --editable '.[mutants]'

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from focalcal.files import Columns
-from tests.files.fuzz import thrift
-from tests.files.fuzz.of_parquet import footer_of, with_footer
+from tests.fuzz.readers import thrift
+from tests.fuzz.readers.of_parquet import footer_of, with_footer
 
 ROWS, CLASSES = 6, 3
 

@@ -24,7 +24,7 @@ from focalcal.files import (
 )
 from focalcal.files.table import FORMATS, PARTS, SNIFFED, format_by_bytes, format_of, known_suffixes
 from tests.cli.tools import call
-from tests.files.fuzz.formats import VARIANTS, valid_files
+from tests.fuzz.readers.formats import VARIANTS, valid_files
 from tests.files.test_read import make_table, require_equal
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.files import PredictionTable
-from tests.files.fuzz.examples import (
+from tests.fuzz.readers.examples import (
     CLASSES,
     Files,
     FuzzedFormat,
@@ -22,8 +22,8 @@ from tests.files.fuzz.examples import (
     split_of,
     weights_of,
 )
-from tests.files.fuzz.judge import parts_of_arrow
-from tests.files.fuzz.of_bytes import OF_BYTES, Mutation, little, number_near
+from tests.fuzz.readers.judge import parts_of_arrow
+from tests.fuzz.readers.of_bytes import OF_BYTES, Mutation, little, number_near
 
 
 def _arrow_number(rng: random.Random, content: bytes, other: bytes) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 
 from focalcal.core.checks import Array
 from focalcal.files import PredictionTable
-from tests.files.fuzz.examples import (
+from tests.fuzz.readers.examples import (
     NAMES,
     ROWS,
     Files,
@@ -23,8 +23,8 @@ from tests.files.fuzz.examples import (
     scores_of,
     weights_of,
 )
-from tests.files.fuzz.judge import matters, parts_of
-from tests.files.fuzz.of_bytes import HUGE, NUMBERS, OF_BYTES, Mutation, little, number_near, odd_values, str_of
+from tests.fuzz.readers.judge import matters, parts_of
+from tests.fuzz.readers.of_bytes import HUGE, NUMBERS, OF_BYTES, Mutation, little, number_near, odd_values, str_of
 
 _ODD_JSON = (None, True, "", "F32", "BOOL", "F8_E4M3", "\ud800", -1, 0.5, [], {}, [0], [0, 0], [[1]], "x" * 3000, 1e300)
 
@@ -42,14 +42,14 @@ def put_tensors_together(header: Any, values: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + values
 
 
-def _places(tree: Any) -> list[tuple[Any, Any]]:
+def places_of(tree: Any) -> list[tuple[Any, Any]]:
     """Everything in a tree of JSON, as container and key."""
     keys = list(tree) if isinstance(tree, dict) else list(range(len(tree))) if isinstance(tree, list) else []
-    return [(tree, key) for key in keys] + [place for key in keys for place in _places(tree[key])]
+    return [(tree, key) for key in keys] + [place for key in keys for place in places_of(tree[key])]
 
 
-def _changed_json(rng: random.Random, tree: Any) -> None:
-    there, key = rng.choice(_places(tree))
+def changed_json(rng: random.Random, tree: Any) -> None:
+    there, key = rng.choice(places_of(tree))
     value = there[key]
     if isinstance(value, int) and rng.random() < 0.8:
         there[key] = rng.choice(HUGE[:4]) if rng.random() < 0.1 else number_near(rng, value)
@@ -70,7 +70,7 @@ def _changed_text(rng: random.Random, text: str) -> str:
     except ValueError:
         tree = []
     if tree and rng.random() < 0.6:
-        _changed_json(rng, tree)
+        changed_json(rng, tree)
         return json.dumps(tree[0])
     return rng.choice(OF_BYTES)(rng, text.encode(errors="replace"), b"F64F16I8").decode(errors="replace")
 
@@ -78,7 +78,7 @@ def _changed_text(rng: random.Random, text: str) -> str:
 def _tensors_json(rng: random.Random, content: bytes, other: bytes) -> bytes:
     header, values = take_tensors_apart(content)
     for _ in range(rng.choice((1, 1, 2))):
-        _changed_json(rng, header)
+        changed_json(rng, header)
     text = json.dumps(header, ensure_ascii=rng.random() < 0.5).encode(errors="surrogatepass")
     return put_tensors_together(text, values)
 

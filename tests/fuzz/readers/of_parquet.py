@@ -14,8 +14,8 @@ import numpy as np
 
 from focalcal.core.checks import Array
 from focalcal.files import PredictionTable
-from tests.files.fuzz import thrift
-from tests.files.fuzz.examples import (
+from tests.fuzz.readers import thrift
+from tests.fuzz.readers.examples import (
     CLASSES,
     NAMES,
     Files,
@@ -30,8 +30,8 @@ from tests.files.fuzz.examples import (
     split_of,
     weights_of,
 )
-from tests.files.fuzz.judge import PREFIXES, matters, parts_of_arrow
-from tests.files.fuzz.of_bytes import NUMBERS, OF_BYTES, Mutation, flipped_bits, little, number_near, other_bytes
+from tests.fuzz.readers.judge import PREFIXES, matters, parts_of_arrow
+from tests.fuzz.readers.of_bytes import NUMBERS, OF_BYTES, Mutation, flipped_bits, little, number_near, other_bytes
 
 # Numbers of fields in parquet.thrift.
 _NUM_ROWS, _ROW_GROUPS = 3, 4

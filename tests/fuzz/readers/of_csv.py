@@ -12,7 +12,7 @@ import numpy as np
 
 from focalcal.core.checks import Array
 from focalcal.files import PredictionTable
-from tests.files.fuzz.examples import (
+from tests.fuzz.readers.examples import (
     CLASSES,
     NAMES,
     ROWS,
@@ -25,8 +25,8 @@ from tests.files.fuzz.examples import (
     split_of,
     weights_of,
 )
-from tests.files.fuzz.judge import parts_of_columns
-from tests.files.fuzz.of_bytes import HUGE, NUMBERS, Mutation, str_of, words
+from tests.fuzz.readers.judge import parts_of_columns
+from tests.fuzz.readers.of_bytes import HUGE, NUMBERS, Mutation, str_of, words
 
 _ODD_FIELDS = (
     *words("nan inf -inf 1e999 -1e999 1e-999 0x10 1_0 ٣ １ 1.5.2 --1 +1 1e -1 4 99999999999999999999 cat None true"),

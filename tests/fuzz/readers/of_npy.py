@@ -11,7 +11,7 @@ import numpy as np
 
 from focalcal.core.checks import Array
 from focalcal.files import PredictionTable
-from tests.files.fuzz.examples import (
+from tests.fuzz.readers.examples import (
     NAMES,
     Files,
     FuzzedFormat,
@@ -24,8 +24,8 @@ from tests.files.fuzz.examples import (
     split_of,
     weights_of,
 )
-from tests.files.fuzz.judge import matters, parts_of
-from tests.files.fuzz.of_bytes import (
+from tests.fuzz.readers.judge import matters, parts_of
+from tests.fuzz.readers.of_bytes import (
     HUGE,
     NUMBERS,
     OF_BYTES,

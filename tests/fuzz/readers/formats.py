@@ -11,10 +11,10 @@ from functools import cache
 from importlib import import_module
 
 from focalcal.files.table import FORMATS
-from tests.files.fuzz.examples import Files, FuzzedFormat
-from tests.files.fuzz.of_bytes import OF_BYTES
+from tests.fuzz.readers.examples import Files, FuzzedFormat
+from tests.fuzz.readers.of_bytes import OF_BYTES
 
-_FORMATS: list[FuzzedFormat] = [import_module(f"tests.files.fuzz.of_{name}").FUZZED for name in FORMATS]
+_FORMATS: list[FuzzedFormat] = [import_module(f"tests.fuzz.readers.of_{name}").FUZZED for name in FORMATS]
 # The format that each variant belongs to.
 VARIANTS: dict[str, FuzzedFormat] = {name: each for each in _FORMATS for name in each.examples}
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.files import PredictionTable
-from tests.files.fuzz.examples import (
+from tests.fuzz.readers.examples import (
     NAMES,
     Files,
     FuzzedFormat,
@@ -25,9 +25,9 @@ from tests.files.fuzz.examples import (
     split_of,
     weights_of,
 )
-from tests.files.fuzz.judge import matters, parts_of
-from tests.files.fuzz.of_bytes import OF_BYTES, Mutation, little, number_near, words
-from tests.files.fuzz.of_npy import OF_NPY, npy_header, with_npy_header
+from tests.fuzz.readers.judge import matters, parts_of
+from tests.fuzz.readers.of_bytes import OF_BYTES, Mutation, little, number_near, words
+from tests.fuzz.readers.of_npy import OF_NPY, npy_header, with_npy_header
 
 # The fields of the three records of an archive, as place and size after the record's first byte.
 _RECORDS = {

@@ -13,7 +13,7 @@ from numpy.lib import format as npy_format
 
 from focalcal.core.checks import Array
 from focalcal.files import PredictionTable
-from tests.files.fuzz.of_bytes import Mutation
+from tests.fuzz.readers.of_bytes import Mutation
 
 ROWS, CLASSES = 12, 4
 NAMES = ("cat", "dog, tame", "größe", "cow")

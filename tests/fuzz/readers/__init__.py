@@ -1,0 +1,1 @@
+"""Damaged prediction files: `of_<format>` makes and damages them, `target` reads and `judge` judges them."""
