@@ -277,3 +277,46 @@ def test_gamma_may_start_at_a_bound(gamma):
 def test_bad_settings_are_refused(options, match):
     with pytest.raises(fc.InputError, match=match):
         fc.AdaFocalLoss(**options)
+
+
+def updated_state() -> dict[str, torch.Tensor]:
+    loss = fc.AdaFocalLoss(num_bins=3)
+    generator = torch.Generator().manual_seed(0)
+    loss.update(torch.randn(60, 4, generator=generator), torch.randint(0, 4, (60,), generator=generator))
+    return loss.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("gamma", lambda value: value * torch.nan, "gamma: every saved value must be finite"),
+        ("gamma", lambda value: value + torch.inf, "gamma: every saved value must be finite"),
+        ("edges", lambda value: value * torch.nan, "edges: every saved value must be finite"),
+        ("edges", lambda value: value.flip(0), "edges: must rise from bin to bin"),
+        ("edges", lambda value: value + 1, r"edges: must rise from bin to bin, within \[0, 1\]"),
+        ("gamma", lambda value: value[:2], r"gamma: must have the shape \(3,\), as num_bins is 3; got \(2,\)"),
+        ("edges", lambda value: torch.tensor(0.5), r"edges: must have the shape \(4,\)"),
+        ("gamma", lambda value: value.tolist(), "gamma: must have the shape .* got list"),
+        ("_extra_state", lambda value: value * torch.nan, "_extra_state: every saved value must be finite"),
+        ("_extra_state", lambda value: value[:, :, :2], r"_extra_state: must have the shape \(1, 3, 6\)"),
+        ("_extra_state", lambda value: "history", "_extra_state: must have the shape"),
+    ],
+)
+def test_a_state_that_would_spoil_training_is_not_loaded(name, change, said):
+    state = updated_state()
+    module = torch.nn.ModuleDict({"loss": fc.AdaFocalLoss(num_bins=3)})
+    before = copy.deepcopy(module.state_dict())
+    with pytest.raises(fc.InputError, match=rf"^loss\.{said}"):
+        module.load_state_dict({f"loss.{key}": change(value) if key == name else value for key, value in state.items()})
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+
+
+def test_a_sound_state_is_loaded_and_one_of_calfocal_is_checked_too():
+    state = updated_state()
+    loss = fc.AdaFocalLoss(num_bins=3)
+    loss.load_state_dict(state)
+    assert torch.equal(loss.gamma, state["gamma"])
+    other = fc.CalFocalLoss(num_bins=3)
+    broken = {**other.state_dict(), "accuracy": torch.full((3,), torch.nan)}
+    with pytest.raises(fc.InputError, match="accuracy: every saved value must be finite"):
+        other.load_state_dict(broken)

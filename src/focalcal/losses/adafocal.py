@@ -67,6 +67,7 @@ class AdaFocalLoss(ValidationBinsLoss):
     """
 
     gamma: Tensor
+    settings = (*ValidationBinsLoss.settings, "gamma_init", "gamma_max", "gamma_min", "switch_at")
 
     def __init__(
         self,

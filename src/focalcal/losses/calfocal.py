@@ -45,6 +45,7 @@ class CalFocalLoss(ValidationBinsLoss):
 
     confidence: Tensor
     accuracy: Tensor
+    settings = (*ValidationBinsLoss.settings, "per_sample")
 
     def __init__(
         self, lam: float = 10.0, per_sample: bool = False, *, num_bins: int = 15, **options: Unpack[LossOptions]

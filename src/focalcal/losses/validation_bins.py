@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,11 +16,12 @@ from focalcal.core.focal import lookup, wide_dtype
 from focalcal.core.focal_loss import top_confidence
 from focalcal.core.masking import require_scores
 from focalcal.losses.focal import LossOptions, SoftmaxFocalLoss
-from focalcal.predictions.distributed import gather_rows
+from focalcal.predictions.distributed import agree_on, gather_rows, is_distributed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_ANOTHER = "Load another checkpoint."
 # The columns of `history`, per update and bin.
 HISTORY_FIELDS = ("gamma", "lower_edge", "upper_edge", "confidence", "accuracy", "count")
 
@@ -41,10 +43,18 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
 
     Give it validation predictions from time to time: all at once with `update`, or batch by batch with `accumulate` and
     then `step`, or with `update_from`. Under `torch.distributed` every rank gives its share and all get the same bins,
-    those of the union. The state is in buffers: saved, moved, resumed.
+    those of the union; a batch that one rank refuses, or settings that differ, are the same error on all of them. The
+    state is in buffers: saved, moved, resumed.
     """
 
     edges: Tensor
+    settings: tuple[str, ...] = (
+        "num_bins",
+        "lam",
+        "ignore_index",
+        "label_smoothing",
+        "reduction",
+    )  # alike on all ranks
 
     def __init__(self, num_bins: int, lam: float, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
@@ -55,6 +65,7 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         self.register_buffer("edges", equal_width_edges(num_bins))
         self._pending: list[Tensor] = []
         self._history: list[Tensor] = []
+        self._failure: Exception | None = None
         self._rule = _BinRule(self)
 
     @abstractmethod
@@ -81,7 +92,15 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
 
     @torch.no_grad()
     def accumulate(self, val_logits: Tensor, val_labels: Tensor) -> None:
-        """Take in a batch of validation logits (N, K) or (N, K, d1, ...) and class numbers; `step` uses them."""
+        """Take in a batch of validation logits (N, K) or (N, K, d1, ...) and class numbers; `step` uses them.
+
+        Under `torch.distributed`, what is wrong with the batch is raised by `step`, on all ranks.
+        """
+        with self._failure_kept():
+            self._pending.append(self._confidences(val_logits, val_labels))
+
+    def _confidences(self, val_logits: Tensor, val_labels: Tensor) -> Tensor:
+        """The confidence of each row, and whether it is correct."""
         require_logits(val_logits, "val_logits")
         soft = require_labels(val_labels, val_logits, "val_labels")
         require(not soft, "val_labels", "must be class numbers", val_labels.dtype)
@@ -93,11 +112,24 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         predicted, confidence = top_confidence(rows)
         pairs = torch.stack([confidence, (predicted == labels).to(confidence.dtype)], 1)
         keep = labels != self.ignore_index
-        self._pending.append((pairs if keep.all() else pairs[keep]).to("cpu", torch.float64))
+        return (pairs if keep.all() else pairs[keep]).to("cpu", torch.float64)
+
+    @contextmanager
+    def _failure_kept(self) -> Iterator[None]:
+        """Keep an exception for `step`, where the other ranks wait for this one; a single process raises it at once."""
+        try:
+            yield
+        except Exception as error:
+            if not is_distributed():
+                raise
+            self._failure = self._failure or error
 
     @torch.no_grad()
     def step(self) -> None:
         """Recompute the bins and gammas from what `accumulate` took in since the last step."""
+        failure, self._failure = self._failure, None
+        alike = {"loss": type(self).__name__, **{name: getattr(self, name) for name in self.settings}}
+        agree_on({**alike, "updates": len(self._history)}, failure)
         mine = torch.cat(self._pending) if self._pending else torch.empty(0, 2, dtype=torch.float64)
         everyone = gather_rows(mine, self.edges.device)
         require(
@@ -131,7 +163,7 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
             self.accumulate(val_logits, val_labels)
             self.step()
         except BaseException:
-            self._pending = before
+            self._pending, self._failure = before, None
             raise
 
     @torch.no_grad()
@@ -144,12 +176,13 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
             if isinstance(model, nn.Module):
                 model.eval()
                 device = next((parameter.device for parameter in model.parameters()), device)
-            for inputs, labels in loader:
-                moved = inputs.to(device) if isinstance(inputs, Tensor) else inputs
-                self.accumulate(model(moved), labels.to(device))
+            with self._failure_kept():
+                for inputs, labels in loader:
+                    moved = inputs.to(device) if isinstance(inputs, Tensor) else inputs
+                    self.accumulate(model(moved), labels.to(device))
             self.step()
         except BaseException:
-            self._pending = before
+            self._pending, self._failure = before, None
             raise
         finally:
             if training and isinstance(model, nn.Module):
@@ -170,6 +203,29 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
     def set_extra_state(self, state: Tensor) -> None:
         """Restore the history from a checkpoint."""
         self._history = list(state.to("cpu", torch.float64).unbind(0))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Refuse a state that is none of this loss, before any of it is taken: it would spoil training silently."""
+        own = {name: buffer.shape for name, buffer in self.named_buffers(recurse=False) if name != "weight"}
+        for name, shape in own.items():
+            if prefix + name in state_dict:
+                self._check_state(state_dict[prefix + name], tuple(shape), prefix + name)
+        history = state_dict.get(f"{prefix}_extra_state")
+        if history is not None:
+            rows = len(history) if isinstance(history, Tensor) and history.dim() else 0
+            self._check_state(history, (rows, self.num_bins, len(HISTORY_FIELDS)), f"{prefix}_extra_state")
+        edges = state_dict.get(f"{prefix}edges")
+        if edges is not None and not edges.is_meta:
+            inside = bool((edges.diff() >= 0).all()) and float(edges[0]) >= 0 and float(edges[-1]) <= 1
+            require(inside, f"{prefix}edges", "must rise from bin to bin, within [0, 1]", edges.tolist(), _ANOTHER)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _check_state(self, value: Any, shape: tuple[int, ...], name: str) -> None:
+        said = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        right = f"must have the shape {shape}, as num_bins is {self.num_bins}"
+        require(said == shape, name, right, said, "Make the loss with the num_bins that it was saved with.")
+        finite = value.is_meta or bool(torch.isfinite(value).all())
+        require(finite, name, "every saved value must be finite", "NaN or infinity", _ANOTHER)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ValidationBinsLoss:
         """Follow the model to its device, but never to its precision: a gamma in bfloat16 would stand still."""

@@ -42,9 +42,11 @@ from focalcal.metrics.read_scores import target_class
 from focalcal.metrics.summary import Summary
 from focalcal.metrics.table import MEASURES, Measure, Reads, measure_means
 from focalcal.predictions.arrays import Predictions, Target
+from focalcal.predictions.distributed import agree_on, is_distributed
 
 try:
     from torchmetrics import Metric
+    from torchmetrics.utilities.distributed import gather_all_tensors
 except ImportError as missing:
     raise MissingExtraError("Streaming metrics need torchmetrics: pip install 'focalcal[metrics]'.") from missing
 
@@ -63,6 +65,7 @@ class StreamingMetric(Metric):
     reads: tuple[Reads, ...] = ()  # the measures of the family: those of the table that read just this
     sums: tuple[str, ...] = ()  # states that are added up
     lists: Mapping[str, torch.dtype] = {}  # states that are strung together
+    settings = ("kind", "ignore_index", "num_bins", "num_classes", "target", "exact")  # alike in all that is merged
 
     def __init__(self, *measures: str, kind: Kind = "logits", ignore_index: int | None = None, **options: Any) -> None:
         super().__init__(**options)
@@ -71,6 +74,8 @@ class StreamingMetric(Metric):
         require(not unknown, "measures", f"must be among {', '.join(known)}", ", ".join(unknown))
         require(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", repr(kind))
         self.chosen, self.kind, self.ignore_index = measures, kind, ignore_index
+        self._failure: Exception | None = None  # of a batch, kept until the processes meet
+        self._waited_for = True  # whether other processes will meet this one before it raises
 
     @classmethod
     def measures(cls) -> dict[str, Measure]:
@@ -97,18 +102,40 @@ class StreamingMetric(Metric):
         return values[names[0]] if len(self.chosen) == 1 else values
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Take in a batch and return its own value; if that fails, the state is as before."""
+        """Take in a batch and return its own value; if that fails, the state is as before.
+
+        In a distributed run, the value of a batch that is refused is NaN, and `compute` raises the error on all ranks.
+        """
         before = dict(self.__dict__)
+        self._waited_for = bool(self.dist_sync_on_step)
         try:
-            return super().forward(*args, **kwargs)
-        except BaseException:
+            value = super().forward(*args, **kwargs)
+        except BaseException as error:
             self.__dict__.update(before)
-            raise
+            if self.dist_sync_on_step or not isinstance(error, Exception) or not self._keep(error):
+                raise
+            names = self.chosen or tuple(self.measures())
+            values = {name: torch.tensor(torch.nan, dtype=torch.float64) for name in names}
+            return values[names[0]] if len(self.chosen) == 1 else values
+        self._waited_for, self._failure = True, before["_failure"]  # which torchmetrics has reset on its way
+        return value
+
+    def reset(self) -> None:
+        """Forget everything so far."""
+        self._failure = None
+        super().reset()
+
+    def _keep(self, error: Exception) -> bool:
+        """Keep an error until `compute`, where the other processes wait for this one; whether there are any."""
+        if is_distributed() and self.sync_on_compute:
+            self._failure = self._failure or error
+            return True
+        return False
 
     def merge(self, other: StreamingMetric) -> StreamingMetric:
         """Take in everything that another object of the same family has seen; returns itself."""
         require(type(other) is type(self), "other", f"must be {type(self).__name__}", type(other).__name__)
-        for name in ("kind", "ignore_index", "num_bins", "num_classes", "target", "exact"):
+        for name in self.settings:
             mine, theirs = getattr(self, name, None), getattr(other, name, None)
             require(mine == theirs, "other", f"must have the same {name}, {mine}", theirs)
         for name in self.sums:
@@ -125,6 +152,13 @@ class StreamingMetric(Metric):
 
     def _take_in(self, scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """A batch, which may be empty or ignored altogether."""
+        try:
+            self._store(self._summary(scores, labels, sample_weight))
+        except Exception as error:
+            if not self._waited_for or not self._keep(error):
+                raise
+
+    def _summary(self, scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> Summary:
         reading = {"kind": self.kind, "sample_weight": sample_weight, "ignore_index": self.ignore_index}
         predictions = Predictions(scores, labels, may_be_empty=True, **reading)  # type: ignore[arg-type]
         expected = getattr(self, "num_classes", predictions.num_classes)
@@ -133,7 +167,7 @@ class StreamingMetric(Metric):
         added = self._empty(predictions.num_classes, number)
         for chunk in predictions.chunks():
             added.update(chunk)
-        self._store(added)
+        return added
 
     def _sum_state(self, name: str, *shape: int) -> None:
         self.add_state(name, torch.zeros(*shape, dtype=torch.float64), dist_reduce_fx="sum", persistent=True)
@@ -169,12 +203,14 @@ class StreamingMetric(Metric):
             self._defaults[name] = torch.zeros_like(getattr(self, name))
         return self
 
-    def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
+    def _sync_dist(self, dist_sync_fn: Any = gather_all_tensors, process_group: Any = None) -> None:
+        alike = {"metric": type(self).__name__, **{name: getattr(self, name, None) for name in self.settings}}
+        agree_on(alike, self._failure, group=process_group or self.process_group)
         # A process that has seen no batch must still take part, with tensors of the type that the others have.
         for name, dtype in self.lists.items():
             if not getattr(self, name):
                 setattr(self, name, [torch.empty(0, dtype=dtype, device=self.device)])
-        super()._sync_dist(*args, **kwargs)
+        super()._sync_dist(dist_sync_fn, process_group)
 
 
 class Scores(StreamingMetric):
