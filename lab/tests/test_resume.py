@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import io
 import json
 import multiprocessing
 import os
+import pickle
 import random
 import resource
 import shutil
@@ -279,6 +281,79 @@ def test_a_broken_run_file_is_refused(tmp_path, content):
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="must be the folder of a run"):
         resume(tmp_path)
+
+
+class Evil:
+    def __reduce__(self):
+        return Path.touch, (Path("EVIL"),)
+
+
+def _without(state, *names):
+    return {name: value for name, value in state.items() if name not in names}
+
+
+FORGED = {
+    "a pickle": lambda state: pickle.dumps(Evil()),
+    "code in it": lambda state: _saved({**state, "epoch": Evil()}),
+    "no archive": lambda state: b"PK\x03\x04 but nothing more",
+    "half": lambda state: _saved(state)[:2000],
+    "empty": lambda state: b"",
+    "a tensor": lambda state: _saved(torch.zeros(3)),
+    "no weights": lambda state: _saved(_without(state, "state_dict")),
+    "no loops": lambda state: _saved(_without(state, "loops")),
+    "no optimiser": lambda state: _saved(_without(state, "optimizer_states")),
+    "weights of another network": lambda state: _saved(_changed(state, "network.1.weight", torch.zeros(9, 2))),
+    "a weight more": lambda state: _saved(_changed(state, "network.other", torch.zeros(1))),
+    "gammas that are not numbers": lambda state: _saved(_changed(state, "loss.gamma", torch.full((5,), torch.nan))),
+    "another optimiser": lambda state: _saved(_with_momentum(state)),
+    "no place in the data": lambda state: _saved({**state, "LabData": {"train": {}}}),
+}
+
+
+def _saved(state) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def _changed(state, name, value):
+    assert name.endswith("other") or name in state["state_dict"], list(state["state_dict"])
+    return {**state, "state_dict": {**state["state_dict"], name: value}}
+
+
+def _with_momentum(state):
+    (optimizer,) = state["optimizer_states"]
+    moved = {number: {**each, "exp_avg": torch.zeros(99)} for number, each in optimizer["state"].items()}
+    return {**state, "optimizer_states": [{**optimizer, "state": moved}]}
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A run that was cut after a checkpoint."""
+    place = start(tmp_path_factory.mktemp("interrupted") / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        crash_after(patch, 5)
+        with pytest.raises(RuntimeError, match="power cut"):
+            resume(place.path)
+    return place
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_a_checkpoint_that_is_no_checkpoint_of_the_run_is_refused(tmp_path, monkeypatch, interrupted, how):
+    monkeypatch.chdir(tmp_path)
+    place = RunFolder(shutil.copytree(interrupted.path, tmp_path / "run"))
+    (path,) = place.checkpoints
+    content = FORGED[how](torch.load(path, weights_only=True))
+    path.unlink()
+    forged = place.file("checkpoints", f"step-0000000003-{hashlib.sha256(content).hexdigest()[:16]}.ckpt")
+    forged.write_bytes(content)
+    with pytest.raises(FileFormatError) as refused:
+        resume(place.path)
+    assert str(refused.value).startswith(f"{forged}: is not a checkpoint of this run: ")
+    assert str(refused.value).endswith(
+        "remove it: the run then goes on from the one before, or from its start, and the seed makes it the same."
+    )
+    assert not Path("EVIL").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import lightning.pytorch as pl
@@ -72,6 +73,15 @@ class RunCheckpoint(Checkpoint):
         self.folder, self.every, self.keep_best = folder, every, keep_best
         self.best_epoch, self.best_error = -1, float("inf")
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Refuse what an optimiser was given back for weights of other shapes, which torch would notice at the step."""
+        for optimizer in trainer.optimizers:
+            for parameter, kept in optimizer.state.items():
+                for name, value in kept.items():
+                    if isinstance(value, Tensor) and value.dim() and value.shape != parameter.shape:
+                        shapes = f"{tuple(value.shape)} for weights of {tuple(parameter.shape)}"
+                        raise refused_checkpoint(trainer.ckpt_path, f"the optimiser's {name} has the shape {shapes}")
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -125,6 +135,10 @@ def network_of(pl_module: pl.LightningModule) -> nn.Module:
     return network
 
 
+# What Lightning keeps of a run's state.
+_STATE = ("epoch", "global_step", "state_dict", "loops", "callbacks", "optimizer_states", "lr_schedulers")
+
+
 class WholeCheckpoints(TorchCheckpointIO):
     """Lightning's checkpoints, written by the run's folder and read without unpickling anything but tensors."""
 
@@ -137,5 +151,24 @@ class WholeCheckpoints(TorchCheckpointIO):
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         """Read tensors and plain values only."""
-        state: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True)
+        try:
+            state: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True)
+        except (OSError, MemoryError):
+            raise
+        except pickle.UnpicklingError as error:
+            raise refused_checkpoint(path, "it holds more than tensors and plain values; nothing was run") from error
+        except Exception as error:  # a file that is cut or forged can fail in any way
+            raise refused_checkpoint(path, f"it cannot be read: {error or type(error).__name__}") from error
+        missing = [name for name in _STATE if not isinstance(state, dict) or name not in state]
+        if missing:  # Lightning passes over some of them, and would begin again with the weights of the middle
+            raise refused_checkpoint(path, f"it has no {', '.join(missing)}")
         return state
+
+
+def refused_checkpoint(path: Any, why: str) -> FileFormatError:
+    """The error that says why a checkpoint is not loaded, in one line, and how to go on without it."""
+    first = " ".join(why.split())[:300].rstrip(". ")
+    return FileFormatError(
+        f"{path}: is not a checkpoint of this run: {first}. Restore it from a copy, or remove it: the run then goes on "
+        "from the one before, or from its start, and the seed makes it the same."
+    )

@@ -20,12 +20,12 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from focalcal.calibrators.files import file_suffix
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import FileFormatError, InputError, MissingExtraError
 from focalcal.files import PredictionTable, write_predictions
 from focalcal.losses.validation_bins import ValidationBinsLoss
 from focalcal.predictions.distributed import gather_rows
 from focalcal.threads import torch_threads
-from focalcal_lab.callbacks import Collector, RunCheckpoint, StepSeed, WholeCheckpoints
+from focalcal_lab.callbacks import Collector, RunCheckpoint, StepSeed, WholeCheckpoints, refused_checkpoint
 from focalcal_lab.data import DataSplits
 from focalcal_lab.measurement import SplitLogits, measure_all
 from focalcal_lab.monitor import MonitorCallback
@@ -212,6 +212,13 @@ def _fit(trainer: pl.Trainer, prepared: PreparedRun, checkpoint: Path | None) ->
         trainer.fit(prepared.module, datamodule=prepared.loaders, ckpt_path=checkpoint)
     except SystemExit as error:  # what Lightning makes of Ctrl-C
         raise KeyboardInterrupt from error
+    except (OSError, MemoryError, FileFormatError):
+        raise
+    except Exception as error:
+        # Until the first batch is asked for, what a checkpoint holds is given back: other weights, missing fields.
+        if checkpoint is None or prepared.loaders.started:
+            raise
+        raise refused_checkpoint(checkpoint, str(error) or type(error).__name__) from error
 
 
 def _conclude(

@@ -123,7 +123,13 @@ class LabData(pl.LightningDataModule):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from there."""
-        self._resumed_at = state_dict.get("train")
+        state = state_dict.get("train")
+        self._resumed_at = None if state is None else {name: int(state[name]) for name in ("epoch", "position")}
+
+    @property
+    def started(self) -> bool:
+        """Whether training batches were asked for."""
+        return self._train is not None
 
     @property
     def rows(self) -> list[int]:
