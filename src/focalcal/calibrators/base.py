@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.calibrators.fit_data import FitData, fit_data
+from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.core.checks import Array, ArrayLike, Kept, TensorLike, require, to_float_tensor
 from focalcal.core.focal import wide_dtype
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 
 _ROUNDING = 1e-12
+# The types that the fields of a report may have.
+_REPORTED: dict[str, tuple[type, ...]] = {"str": (str,), "bool": (bool,), "int": (int,), "float": (int, float)}
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,22 @@ class FitReport:
         """The report as plain values."""
         return asdict(self)
 
+    @staticmethod
+    def from_dict(plain: Mapping[str, Any]) -> FitReport:
+        """The report that `to_dict` described; raises an InputError for values that no fit reports.
+
+        >>> from focalcal import Identity
+        >>> report = Identity().fit([[2.0, 0.0], [0.0, 1.0]], [0, 1]).report_
+        >>> FitReport.from_dict(report.to_dict()) == report
+        True
+        """
+        for each in fields(FitReport):
+            value, kind = plain.get(each.name, each.default), _REPORTED[str(each.type)]
+            fine = isinstance(value, kind) and (bool in kind) == isinstance(value, bool)
+            fine = fine and (not isinstance(value, (int, float)) or math.isfinite(value))
+            require(fine, f"report: {each.name}", f"must be a finite {each.type}", repr(value))
+        return FitReport(**plain)
+
 
 class Calibrator(nn.Module, ABC):
     """Maps logits (N, K) or (N, K, d1, ...) to log-probabilities of the same shape.
@@ -71,7 +90,8 @@ class Calibrator(nn.Module, ABC):
     True
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ()
+    # The names of the fitted values, with what each may be; names alone stand for any finite values.
+    FITTED: ClassVar[Mapping[str, FittedValue] | tuple[str, ...]] = ()
     # Whether the fit is tied to a number of classes, and which one it needs, if any.
     PER_CLASS: ClassVar[bool] = False
     BINARY: ClassVar[bool] = False

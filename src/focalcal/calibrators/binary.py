@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
+from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.calibrators.standardisation import Moments, merged_moments
 from focalcal.core.checks import require
@@ -53,7 +54,7 @@ class PlattScaling(_BinaryCalibrator):
     (0.6931, 0.0)
     """
 
-    FITTED = ("a_", "b_")
+    FITTED: ClassVar = {"a_": FittedValue(), "b_": FittedValue()}
     a_: float
     b_: float
 
@@ -96,7 +97,7 @@ class BetaCalibration(_BinaryCalibrator):
     0.6931
     """
 
-    FITTED = ("a_", "b_", "c_")
+    FITTED: ClassVar = {"a_": FittedValue(least=0), "b_": FittedValue(least=0), "c_": FittedValue()}
     a_: float
     b_: float
     c_: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
+from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.core.checks import Array, require
@@ -49,7 +50,10 @@ class EnsembleTemperatureScaling(Calibrator):
     [0.6667, 0.3333]
     """
 
-    FITTED = ("temperature_", "weights_")
+    FITTED: ClassVar = {
+        "temperature_": FittedValue(above=0),
+        "weights_": FittedValue((3,), least=0, shares=True),
+    }
     temperature_: float
     weights_: Tensor
 

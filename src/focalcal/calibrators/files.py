@@ -1,13 +1,16 @@
 """Calibrators as small safe files: JSON for numbers, safetensors for arrays; nothing in them is ever run.
 
 A file says its format, its schema version, the method with its settings, the fitted values and the report of the fit,
-and carries a digest of all that, so that a file that was cut or changed is refused.
+and carries a digest of all that, so that a file that was cut or changed by accident is refused. The digest is no
+signature: anyone can compute it. What a file may do in bad hands is limited by what is checked: every value must be one
+that a fit could have set.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from torch import Tensor
 from focalcal.atomic import write_atomically
 from focalcal.calibrators.base import Calibrator, FitReport
 from focalcal.calibrators.compose import Compose
+from focalcal.calibrators.fitted_values import require_probabilities, require_values
 from focalcal.calibrators.table import find_calibrator
 from focalcal.core.checks import require
 from focalcal.errors import FileFormatError, FocalCalError
@@ -24,6 +28,7 @@ from focalcal.errors import FileFormatError, FocalCalError
 FORMAT = "focalcal calibrator"
 SCHEMA_VERSION = 1
 _KEY = "focalcal"  # of the document among the safetensors metadata
+_SHOWN = 40  # characters of a value in a message
 
 
 def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
@@ -53,7 +58,8 @@ def file_suffix(calibrator: Calibrator) -> str:
 def load_calibrator(path: str | Path) -> Calibrator:
     """Read a calibrator that `save` wrote.
 
-    Refuses files of another schema version, files that were cut or changed, and pickles, which are never read.
+    Refuses files of another schema version, files that were cut or changed, values that no fit could have set, and
+    pickles, which are never read.
 
     >>> import pathlib, tempfile
     >>> from focalcal import TemperatureScaling
@@ -74,14 +80,18 @@ def load_calibrator(path: str | Path) -> Calibrator:
             "Install the focalcal that wrote it, or fit and save again."
         )
     stated = document.pop("sha256", None)
-    if stated != _digest(document, arrays):
-        raise FileFormatError(f"{path}: was changed or damaged after it was saved: its sha256 does not match.")
     try:
-        return _build(document, "", arrays)
+        if stated != _digest(document, arrays):
+            raise FileFormatError("was changed or damaged after it was saved: its sha256 does not match.")
+        calibrator = _build(document, "", arrays)
+        require(not arrays, "arrays", "must belong to the calibrator", ", ".join(arrays))
+        require_probabilities(calibrator)
     except FocalCalError as error:
         raise FileFormatError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{path}: is not a calibrator that focalcal can rebuild ({error}).") from error
+    except Exception as error:  # whatever forged values make of a constructor
+        said = f"{type(error).__name__}: {error}"
+        raise FileFormatError(f"{path}: is not a calibrator that focalcal can rebuild ({said}).") from error
+    return calibrator
 
 
 def _name(calibrator: Calibrator) -> str:
@@ -111,22 +121,22 @@ def _build(document: dict[str, Any], prefix: str, arrays: dict[str, Tensor]) -> 
     else:
         calibrator = find_calibrator(str(document["method"])).load()(**document["settings"])
     for name in calibrator.FITTED:
-        value = arrays.get(prefix + name)
+        value = arrays.pop(prefix + name, None)
         if value is None:
-            value = torch.tensor(_number(document["fitted"][name]), dtype=torch.float64)
-        if not bool(torch.isfinite(value).all()):
-            raise ValueError(f"{name} is not finite")
+            value = torch.tensor(_number(name, document["fitted"][name]), dtype=torch.float64)
+        require(value.is_floating_point(), name, "must be floating point", value.dtype)
         calibrator._set(**{name: value})
     report = document["report"]
     calibrator.num_classes_ = document["num_classes"]
-    calibrator._report = None if report is None else FitReport(**report)
+    calibrator._report = None if report is None else FitReport.from_dict(report)
+    require_values(calibrator)
     return calibrator
 
 
-def _number(value: object) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ValueError(f"a fitted value is {value!r}, not a number")
-    return float(value)
+def _number(name: str, value: object) -> float:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    require(plain, name, "must be a finite number", repr(value)[:_SHOWN])
+    return float(value)  # type: ignore[arg-type]
 
 
 def _parse(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.fit_data import FitData
+from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.search import (
     GAMMAS,
     Criterion,
@@ -48,7 +49,7 @@ class FocalCalibration(Calibrator):
     tensor([[0.8555, 0.1445]], dtype=torch.float64)
     """
 
-    FITTED = ("gamma_",)
+    FITTED: ClassVar = {"gamma_": FittedValue(above=-1)}
     gamma_: float
     gamma: float | None = None
 
@@ -122,7 +123,7 @@ class FocalTemperatureScaling(Calibrator):
     True
     """
 
-    FITTED = ("gamma_", "temperature_")
+    FITTED: ClassVar = {"gamma_": FittedValue(above=-1), "temperature_": FittedValue(above=0)}
     gamma_: float
     temperature_: float
 

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
+from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.calibrators.standardisation import Moments, merged_moments
 from focalcal.core.checks import require
@@ -48,7 +49,7 @@ _TEMPORARY = 1 << 21
 class _LinearCalibrator(Calibrator):
     """Softmax of logits that are linear in `weight_` and `bias_`."""
 
-    FITTED = ("weight_", "bias_")
+    FITTED: ClassVar = {"weight_": FittedValue(("classes", "classes")), "bias_": FittedValue(("classes",))}
     PER_CLASS = True
     FULL: ClassVar[bool]  # whether the map mixes classes
     weight_: Tensor
@@ -111,6 +112,7 @@ class VectorScaling(_LinearCalibrator):
     [0.6667, 0.3333]
     """
 
+    FITTED: ClassVar = {"weight_": FittedValue(("classes",)), "bias_": FittedValue(("classes",))}
     FULL = False
 
     def settings(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
+from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.piecewise import ScoreGroups, by_rows, linear_lookup, stacked, step_lookup
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.core.binning import bin_ranked
@@ -40,6 +41,13 @@ _BYTES_OF_CELLS = 4 * 8 * CELLS
 _NEGLIGIBLE = 1e-18
 # A Beta prior needs positive numbers, and the middle of a bin between 0 and the next number is 0 by rounding.
 _LEAST_MIDDLE = 1e-300
+
+
+# A step function per class.
+STEPS = {
+    "edges_": FittedValue(("functions", "bins - 1"), least=0, most=1, increasing=True),
+    "values_": FittedValue(("functions", "bins"), least=0, most=1),
+}
 
 
 class OneVsRest(Calibrator):
@@ -108,7 +116,7 @@ class HistogramBinning(OneVsRest):
     [0.3333, 0.6667]
     """
 
-    FITTED = ("edges_", "values_")
+    FITTED: ClassVar = STEPS
     edges_: Tensor
     values_: Tensor
 
@@ -155,7 +163,10 @@ class IsotonicCalibration(OneVsRest):
     [0.3333, 0.6667, 0.8333]
     """
 
-    FITTED = ("scores_", "calibrated_")
+    FITTED: ClassVar = {
+        "scores_": FittedValue(("functions", "points"), least=0, most=1, increasing=True),
+        "calibrated_": FittedValue(("functions", "points"), least=0, most=1, increasing=True),
+    }
     scores_: Tensor
     calibrated_: Tensor
     LINEAR = True
@@ -198,7 +209,7 @@ class BayesianBinning(OneVsRest):
     [0.4461, 0.463, 0.463]
     """
 
-    FITTED = ("edges_", "values_")
+    FITTED: ClassVar = STEPS
     edges_: Tensor
     values_: Tensor
 

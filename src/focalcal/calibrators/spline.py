@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
+from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.piecewise import ScoreGroups, by_rows, linear_lookup
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.core.checks import Array, require
@@ -53,7 +54,10 @@ class SplineCalibration(Calibrator):
     [0.689, 0.311]
     """
 
-    FITTED = ("scores_", "calibrated_")
+    FITTED: ClassVar = {
+        "scores_": FittedValue(("points",), least=0, most=1, increasing=True),
+        "calibrated_": FittedValue(("points",)),
+    }
     scores_: Tensor
     calibrated_: Tensor
 

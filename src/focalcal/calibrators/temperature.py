@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.fit_data import FitData
+from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.search import Criterion, Grid, search_grid, search_temperature, temperatures_of
 from focalcal.calibrators.search.temperature import fit_nll_temperature
 from focalcal.core.checks import require
@@ -40,7 +41,7 @@ class TemperatureScaling(Calibrator):
     2.8854
     """
 
-    FITTED = ("temperature_",)
+    FITTED: ClassVar = {"temperature_": FittedValue(above=0)}
     temperature_: float
 
     def __init__(
