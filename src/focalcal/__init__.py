@@ -9,15 +9,18 @@ Training losses, the theory behind them, calibrators, and every calibration meas
 tensor(0.0002)
 """
 
-import ast
+from functools import cache
 from importlib import import_module
-from pathlib import Path
 
 __version__ = "0.1.0.dev0"
 
 
+@cache
 def _read_stub() -> tuple[dict[str, str], list[str]]:
     """The public names with the modules that define them, and the packages all of whose names are public here."""
+    import ast  # here, because the command line needs no public name
+    from pathlib import Path
+
     homes, packages = {}, []
     for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.ImportFrom):
@@ -30,17 +33,16 @@ def _read_stub() -> tuple[dict[str, str], list[str]]:
     return homes, packages
 
 
-_HOMES, _PACKAGES = _read_stub()
-
-
 def __getattr__(name: str) -> object:
     if name == "__all__":
-        return sorted({*_HOMES, *(public for package in _PACKAGES for public in import_module(package).__all__)})
+        homes, packages = _read_stub()
+        return sorted({*homes, *(public for package in packages for public in import_module(package).__all__)})
     if name == "papers":
         raise AttributeError("focalcal.papers has moved to focalcal_lab.papers. pip install focalcal-lab brings it.")
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name) or next((each for each in _PACKAGES if name in import_module(each).__all__), None)
+    homes, packages = _read_stub()
+    home = homes.get(name) or next((each for each in packages if name in import_module(each).__all__), None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = import_module(f"{home}.{name}") if home == __name__ else getattr(import_module(home), name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import errno
 import os
 import pty
 import re
@@ -11,12 +13,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import focalcal as fc
 from focalcal import cli
+from focalcal.atomic import atomic_file
 from focalcal.files import write_predictions
 from tests.cli.tools import ENVIRONMENT, SCRIPT, call, predictions, run, start
 
@@ -205,10 +209,116 @@ def test_a_narrow_terminal_loses_columns_but_no_digits(file):
     assert "Left out, as the terminal is narrow" in answer.out
 
 
-# ---------------------------------------------------------------------- Ctrl-C
+# ---------------------------------------------------------------------- Ctrl-C and SIGTERM
+
+SIGNALS = pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"])
 
 
-def test_ctrl_c_during_apply_leaves_no_partial_file_and_the_old_one_as_it_was(tmp_path):
+def leaves(command, monkeypatch):
+    """The exit code of a process whose command is this function; it heeds Ctrl-C also where the tests do not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(cli, "app", command)
+    try:
+        with pytest.raises(SystemExit) as leaving:
+            cli.main()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return leaving.value.code
+
+
+def arrive(sent):
+    os.kill(os.getpid(), sent)
+    time.sleep(10)
+
+
+@SIGNALS
+def test_a_signal_leaves_no_partial_file(tmp_path, monkeypatch, capsys, sent, code):
+    def write():
+        with atomic_file(tmp_path / "c.json") as file:
+            file.write(b"half")
+            arrive(sent)
+
+    assert leaves(write, monkeypatch) == code
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr() == ("", "")
+
+
+@SIGNALS
+def test_an_error_that_compiled_code_makes_of_a_signal_is_not_shown(monkeypatch, capsys, sent, code):
+    def fail():
+        try:
+            arrive(sent)
+        except BaseException:
+            raise TypeError("expected a message argument") from None
+
+    assert leaves(fail, monkeypatch) == code
+    assert capsys.readouterr().err == ""
+
+
+def test_an_ignored_signal_stays_ignored(monkeypatch):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    monkeypatch.setattr(cli, "app", lambda: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        cli.main()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_during_imports_prints_no_traceback(monkeypatch, capsys):
+    class Interrupted:
+        def find_spec(self, name, *rest):
+            if name == "focalcal.cli.process":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "focalcal.cli.process")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert leaving.value.code == 130
+    assert capsys.readouterr() == ("", "")
+    statements = ast.parse(Path(cli.__file__).read_text()).body
+    assert [each.names[0].name for each in statements if isinstance(each, ast.Import)] == ["sys"]
+    assert not any(isinstance(each, ast.ImportFrom) for each in statements)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 1.0])
+def test_an_interrupt_at_any_moment_prints_no_traceback(file, seconds):
+    code = "from focalcal import cli; print('here', flush=True); cli.main()"
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    command = [sys.executable, "-c", code, "compare", str(file)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, preexec_fn=heed
+    ) as process:
+        assert process.stdout.readline() == "here\n"
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert (process.returncode, said) == (130, "")
+
+
+def test_a_full_disk_names_the_file(file, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    answer = call("calibrate", file, "--allow-same-data", "--out", tmp_path / "c.json")
+    assert (answer.code, answer.err) == (1, f"focalcal: {tmp_path / 'c.json'}: No space left on device.\n")
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_standard_output_on_a_full_disk_is_named():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([SCRIPT, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "focalcal: standard output: No space left on device.\n")
+
+
+@SIGNALS
+def test_a_signal_during_apply_leaves_no_partial_file_and_the_old_one_as_it_was(tmp_path, sent, code):
     calibrator, file, out = tmp_path / "c.json", tmp_path / "big.csv", tmp_path / "out" / "calibrated.csv"
     out.parent.mkdir()
     out.write_text("old")
@@ -217,9 +327,9 @@ def test_ctrl_c_during_apply_leaves_no_partial_file_and_the_old_one_as_it_was(tm
     file.write_text("label," + ",".join(f"logit_{k}" for k in range(50)) + "\n" + rows * 100)
     process = start("apply", calibrator, file, "--out", out, stderr=subprocess.PIPE, text=True)
     assert _appears(lambda: len(list(out.parent.iterdir())) > 1, process)  # the temporary file beside it
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     said = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Traceback" not in said
     assert [path.name for path in out.parent.iterdir()] == ["calibrated.csv"]
     assert out.read_text() == "old"

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path, PurePath
 from urllib.parse import unquote
 
+from focalcal.atomic import names_full_disk
 from focalcal.core.score_kinds import KINDS
 from focalcal.errors import InputError
 from focalcal.files.messages import shown
@@ -129,8 +130,9 @@ def _in_folder(folder: Path, root: Path) -> list[Shard]:
 def _standard_input(stack: ExitStack) -> Shard:
     """Copy standard input to a temporary file, because archives are read from their end."""
     kept = stack.enter_context(tempfile.NamedTemporaryFile(prefix="focalcal-"))  # noqa: SIM115
-    shutil.copyfileobj(sys.stdin.buffer, kept)
-    kept.flush()
+    with names_full_disk(kept.name):
+        shutil.copyfileobj(sys.stdin.buffer, kept)
+        kept.flush()
     kept.seek(0)
     found = format_by_bytes(kept.read(SNIFFED)) or CSV
     return Shard(found, (SourceFile("standard input", Path(kept.name)),))
