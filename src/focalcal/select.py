@@ -329,7 +329,7 @@ def suitable_methods(num_classes: int, num_rows: int) -> tuple[dict[str, Calibra
 
 @dataclass(frozen=True)
 class _Data:
-    """Rows (n, K) of finite logits with labels, weights and the sample that each belongs to; n of them."""
+    """Rows (n, K) of logits, -inf at masked classes, with labels, weights and the sample that each belongs to."""
 
     logits: Tensor
     labels: Tensor
@@ -341,7 +341,7 @@ class _Data:
     def read(logits: ArrayLike, labels: ArrayLike, kind: Kind, sample_weight: ArrayLike | None) -> _Data:
         """The caller's rows, checked; rows of weight 0 are left out."""
         given = Predictions(logits, labels, kind=kind, sample_weight=sample_weight, argument="logits")
-        chunks = list(given.chunks())
+        chunks = list(given.chunks(masked_labels=False))
         rows = torch.cat([logits_of(chunk.scores, kind) for chunk in chunks])
         probs = torch.cat([positive(chunk.scores) for chunk in chunks]) if kind == "probs" else None
         weights = [chunk.weight for chunk in chunks if chunk.weight is not None]

@@ -37,7 +37,7 @@ def refused(argument, call, *given, also="", **options):
 # --------------------------------------------------------------------------------------------------------- of the fit
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 @every_kind
 def test_scores_that_are_not_finite_are_refused(case, value):
     logits, labels = data(case)
@@ -45,10 +45,9 @@ def test_scores_that_are_not_finite_are_refused(case, value):
     refused("logits", fit, changed(logits, (7, 1), value), labels, also="row 7")
     refused("logits", fit, changed(logits, (N - 1, 0), value).astype(np.float32), labels)
     refused("logits", fit, changed(case.binary_data(N)[0][:, 0], 7, value), labels % 2)
-    if value != -np.inf:
-        probs = softmax(logits)
-        refused("logits", fit, changed(probs, (7, 1), value), labels, kind="probs")
-        refused("logits", fit, changed(np.log(probs), (7, 1), value), labels, kind="log_probs")
+    probs = softmax(logits)
+    refused("logits", fit, changed(probs, (7, 1), value), labels, kind="probs")
+    refused("logits", fit, changed(np.log(probs), (7, 1), value), labels, kind="log_probs")
 
 
 @every_kind
@@ -189,7 +188,7 @@ def test_what_is_no_tensor_of_floats_is_refused(case):
 def test_predict_probs_refuses_what_fit_refuses(case):
     logits, _ = data(case)
     predict, probs = case.fitted().predict_probs, softmax(logits)
-    for value in (np.nan, np.inf, -np.inf):
+    for value in (np.nan, np.inf):
         refused("logits", predict, changed(logits, (7, 1), value), also="row 7")
     refused("kind", predict, logits, kind="logit")
     refused("logits", predict, logits, kind="probs")

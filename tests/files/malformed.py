@@ -157,7 +157,7 @@ def _values(make: _Maker) -> None:
 
     make.npz("nan", "nan in row 2", logits=changed(logits, (2, 1), np.nan), labels=labels)
     make.npz("infinity", "inf in row 5", logits=changed(logits, (5, 0), np.inf), labels=labels)
-    make.npz("minus_infinity", "-inf in row 0", logits=changed(logits, (0, 0), -np.inf), labels=labels)
+    make.npz("minus_infinity", "every class is masked in row 0", logits=changed(logits, 0, -np.inf), labels=labels)
     make.npz(
         "label_out_of_range", "must lie in 0..2; got 3 in row 1. Check", logits=logits, labels=changed(labels, 1, 3)
     )

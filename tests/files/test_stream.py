@@ -107,7 +107,7 @@ def test_logits_of_half_precision_give_what_they_give_as_float32(tmp_path, suffi
     assert fc.TemperatureScaling().fit(stream).temperature_ == pytest.approx(temperature, rel=1e-9)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_a_score_that_is_not_finite_is_found_in_every_precision(tmp_path, dtype, value):
     logits = np.full((1200, 6), np.finfo(dtype).max, dtype=dtype)  # their sum overflows, and all of them are fine

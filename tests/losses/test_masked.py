@@ -258,6 +258,8 @@ def test_label_smoothing_loss_is_that_of_the_classes_left(reduction):
         one = torch.zeros(1) if alone else loss(logits[row, kept][None], torch.tensor([kept.index(label)]))
         expected.append(one.double())
     rows = torch.cat(expected)
+    targets = torch.tensor([0.025] * 3 + [0.9, 0.025], dtype=torch.float64)
+    assert float(rows[4]) == pytest.approx(float(-(logits[4].log_softmax(0) * targets).sum()), rel=1e-14)
     summed = {"mean": rows.mean(), "sum": rows.sum(), "none": rows}[reduction]
     assert_close(fc.LabelSmoothingLoss(0.1, reduction=reduction)(logits, LABELS), summed)
 

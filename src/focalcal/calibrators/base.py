@@ -18,6 +18,7 @@ from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.core.checks import Array, ArrayLike, Kept, TensorLike, require, to_float_tensor
 from focalcal.core.focal import wide_dtype
+from focalcal.core.masking import unify_masks
 from focalcal.core.optimum import Optimum
 from focalcal.core.score_kinds import Kind, logits_of, probabilities
 from focalcal.errors import NotFittedError
@@ -81,9 +82,12 @@ class FitReport:
 class Calibrator(nn.Module, ABC):
     """Maps logits (N, K) or (N, K, d1, ...) to log-probabilities of the same shape.
 
-    Log-probabilities are logits, so calibrators follow one another. A subclass defines how it is fitted (`_fit`) and
-    how it maps rows of logits (`_log_probs`); everything else is here. Fitted values end in `_`: they are buffers, move
-    with the module from device to device and keep their float64 whatever the module's precision.
+    Log-probabilities are logits, so calibrators follow one another. Classes may be masked, in some rows or in all: they
+    stay masked, and the others share the probability (`focalcal.core.masking` has the rules).
+
+    A subclass defines how it is fitted (`_fit`) and how it maps rows of logits (`_log_probs`); everything else is here.
+    Fitted values end in `_`: they are buffers, move with the module from device to device and keep their float64
+    whatever the module's precision.
 
     >>> import focalcal as fc
     >>> all(issubclass(method, Calibrator) for method in (fc.TemperatureScaling, fc.SplineCalibration, fc.Compose))
@@ -117,7 +121,10 @@ class Calibrator(nn.Module, ABC):
 
     @abstractmethod
     def _log_probs(self, logits: Tensor) -> Tensor:
-        """Log-probabilities of rows (n, K) of finite logits; both may be in float32 or float64."""
+        """Log-probabilities of rows (n, K) of logits; both may be in float32 or float64.
+
+        The logit of a masked class is -inf, and so is its log-probability. Every other logit is finite.
+        """
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -273,6 +280,7 @@ class Calibrator(nn.Module, ABC):
         require(logits.is_floating_point(), "logits", "must be floating point", logits.dtype)
         require(logits.dim() >= 1, "logits", "must have shape (N, K), (N,) or (N, K, d1, ...)", "a single number")
         wide = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+        wide = unify_masks(wide, logits.dtype)
         if wide.dim() == 1:
             wide = torch.stack([torch.zeros_like(wide), wide], 1)
         self._require_classes(wide.shape[1])

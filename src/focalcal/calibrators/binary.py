@@ -1,4 +1,7 @@
-"""Calibrators of two classes: Platt scaling and beta calibration, logistic regressions fitted to the exact minimum."""
+"""Calibrators of two classes: Platt scaling and beta calibration, logistic regressions fitted to the exact minimum.
+
+A row in which one class is masked leaves the other: its probability is 1, and the fit has nothing to learn from it.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from focalcal.calibrators.standardisation import Moments, merged_moments
 from focalcal.core.checks import require
 from focalcal.core.convex import PointDerivatives, minimize_convex
 from focalcal.core.focal import wide_dtype
+from focalcal.core.masking import is_masked, masked_log_softmax, without_masks
 from focalcal.core.optimum import Optimum
 
 Parameters = Literal["abm", "ab", "am"]
@@ -77,7 +81,7 @@ class PlattScaling(_BinaryCalibrator):
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         odds = _log_odds(logits)
-        return _both(self._value("a_").to(odds) * odds + self._value("b_").to(odds))
+        return _both(self._value("a_").to(odds) * odds + self._value("b_").to(odds), logits)
 
 
 class BetaCalibration(_BinaryCalibrator):
@@ -129,19 +133,25 @@ class BetaCalibration(_BinaryCalibrator):
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         # log_softmax rather than logsigmoid, which ONNX takes apart into log(sigmoid).
-        log_q = torch.log_softmax(logits.to(wide_dtype(logits.device)), 1)
+        log_q = without_masks(torch.log_softmax(logits.to(wide_dtype(logits.device)), 1), is_masked(logits))
         a, b, c = (self._value(name).to(log_q) for name in self.FITTED)
-        return _both(a * log_q[:, 1] - b * log_q[:, 0] + c)
+        return _both(a * log_q[:, 1] - b * log_q[:, 0] + c, logits)
 
 
 def _log_odds(logits: Tensor) -> Tensor:
-    wide = logits.to(wide_dtype(logits.device))
+    """The log-odds (n,) of class 1, finite also where a class is masked."""
+    wide = without_masks(logits.to(wide_dtype(logits.device)), is_masked(logits))
     return wide[:, 1] - wide[:, 0]
 
 
-def _both(log_odds: Tensor) -> Tensor:
-    """Log-probabilities (n, 2) of log-odds (n,)."""
-    return torch.log_softmax(torch.stack([torch.zeros_like(log_odds), log_odds], 1), 1)
+def _both(log_odds: Tensor, logits: Tensor) -> Tensor:
+    """Log-probabilities (n, 2) of log-odds (n,), and of the class that is left where one is masked."""
+    return masked_log_softmax(torch.stack([torch.zeros_like(log_odds), log_odds], 1), is_masked(logits))
+
+
+def _weights(block: LabelledLogits) -> Tensor:
+    """The weights (n,) of the rows, 0 where a class is masked."""
+    return row_weights(block) * ~is_masked(block.logits).any(1)
 
 
 # ------------------------------------------------------------------------------------------------------------ the fit
@@ -166,6 +176,8 @@ class _Regression:
         self.data, self.features, self.intercept = data, features, intercept
         self.targets = (0.0, 1.0)
         self.moments, positive = data.reduce(functools.partial(_moments, features), merged_moments)
+        fix = "Give rows that leave both."
+        require(self.moments.mass > 0, "logits", "a class is masked in every row", "nothing to learn from", fix)
         self.counts = (self.moments.mass - positive, positive)
 
     def fit_above_zero(self) -> _Fitted:
@@ -202,7 +214,7 @@ class _Regression:
         features, intercept, targets, size = self.features, self.intercept, self.targets, len(theta)
 
         def sums(block: LabelledLogits) -> Tensor:
-            weight = row_weights(block)
+            weight = _weights(block)
             x = features(_log_odds(block.logits))[:, list(columns)]
             z = (x - mean.to(x)) @ directions.to(x)
             z = torch.cat([z, z.new_ones(len(z), 1)], 1) if intercept else z
@@ -225,7 +237,7 @@ def _moments(features: Callable[[Tensor], Tensor], blocks: Iterator[LabelledLogi
     for block in blocks:
         fix = "For more classes take VectorScaling, MatrixScaling or DirichletCalibration."
         require(block.logits.shape[1] == 2, "logits", "this calibrator takes 2 classes", block.logits.shape[1], fix)
-        weight = row_weights(block)
+        weight = _weights(block)
         moments.add(features(_log_odds(block.logits)), weight, torch.finfo(block.logits.dtype).eps)
         positive += float(weight[block.labels == 1].sum())
     return moments, positive

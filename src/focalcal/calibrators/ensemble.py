@@ -16,6 +16,7 @@ from focalcal.calibrators.search.criteria import Criterion
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.core.checks import Array, require
 from focalcal.core.focal import wide_dtype
+from focalcal.core.masking import is_masked, without_masks
 from focalcal.core.optimum import Optimum
 from focalcal.core.temperature import TEMPERATURE_BOUNDS
 
@@ -41,7 +42,8 @@ class EnsembleTemperatureScaling(Calibrator):
 
     where $x$ are the logits, $T$ is `temperature_` and $w$ is `weights_` (3,). First T minimises the `criterion`,
     "brier" or "nll", as in `TemperatureScaling` with its `bounds`; then w does for that T, exactly, because both are
-    convex in w. The predicted class stays: $w_3$ is at most 0.999.
+    convex in w. The predicted class stays: $w_3$ is at most 0.999. Where classes are masked, K is the number of those
+    that are left.
 
     Source: [zhang2020]. Differs: the released code always takes the Brier score.
 
@@ -91,14 +93,16 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         x = logits.to(wide_dtype(logits.device))
-        parts = _log_parts(x, self._value("temperature_").to(x))
+        masked = is_masked(x)
+        parts = without_masks(_log_parts(x, self._value("temperature_").to(x)), masked)
         log_p = torch.logsumexp(parts + self._value("weights_").to(x).log().view(3, 1, 1), 0)
-        return log_p.clamp(max=0)  # the weights may sum to 1 + 1e-16
+        return torch.where(masked, -math.inf, log_p.clamp(max=0))  # the weights may sum to 1 + 1e-16
 
 
 def _log_parts(logits: Tensor, temperature: Tensor | float) -> Tensor:
     """The three log-probabilities (3, n, K) of rows of logits (n, K)."""
-    uniform = torch.full_like(logits, -math.log(logits.shape[1]))
+    masked = is_masked(logits)
+    uniform = torch.where(masked, -math.inf, -torch.log((~masked).sum(1, keepdim=True).to(logits.dtype)))
     return torch.stack([torch.log_softmax(logits / temperature, 1), torch.log_softmax(logits, 1), uniform])
 
 

@@ -67,8 +67,9 @@ def data_of_arrays(logits: ArrayLike, labels: ArrayLike, kind: Kind, sample_weig
 class LabelledLogits:
     """Some rows of a fit: logits (n, K) in float32 or float64, labels (n,) and weights (n,) in float64, or None.
 
-    `probs` (n, K) are the probabilities of which the logits are the logarithms, if these are what was given: their
-    confidences are tied, or on the edge of a bin, where those of the logits may be off by rounding.
+    The logit of a masked class is -inf; that of a label never is. `probs` (n, K) are the probabilities of which the
+    logits are the logarithms, if these are what was given: their confidences are tied, or on the edge of a bin, where
+    those of the logits may be off by rounding.
     """
 
     logits: Tensor
@@ -237,7 +238,9 @@ def _blocks(chunks: Iterator[Chunk], kind: Kind) -> Iterator[LabelledLogits]:
 
 
 def _recorded_batches(batches: Iterator[Batch], fold: Fold[P]) -> tuple[P, PassRecord] | None:
-    blocks = (block for batch in batches for block in _blocks(batch.chunks(), batch.predictions.kind))
+    blocks = (
+        block for batch in batches for block in _blocks(batch.chunks(masked_labels=False), batch.predictions.kind)
+    )
     return _recorded(blocks, fold, watched=True)
 
 
@@ -296,7 +299,7 @@ class _ArrayData(_RecordedData):
 
     def reduce(self, fold: Fold[P], merge: Callable[[P, P], P]) -> P:
         """One pass."""
-        chunks = self._predictions.chunks(check=self.passes == 0)
+        chunks = self._predictions.chunks(check=self.passes == 0, masked_labels=False)
         return self._accept(_recorded(_blocks(chunks, self._predictions.kind), fold), "logits")
 
 

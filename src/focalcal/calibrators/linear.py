@@ -11,6 +11,10 @@ $$ \frac{\partial}{\partial\Theta_{ak}} = \langle z_a (p_k - [y = k]) \rangle, \
    \frac{\partial^2}{\partial\Theta_{ak} \partial\Theta_{bl}} = \langle z_a z_b\, p_k ([k = l] - p_l) \rangle . $$
 
 What does not vary on the data by more than its rounding gets the weight 0.
+
+Where classes are masked, the softmax is over those that are left, and the input of a masked class is 0: it adds nothing
+to the others. For Dirichlet calibration that is the model itself, because a part of a Dirichlet distribution is a
+Dirichlet distribution of that part, with the same parameters.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from focalcal.calibrators.standardisation import Moments, merged_moments
 from focalcal.core.checks import require
 from focalcal.core.convex import HessianProduct, PointDerivatives, minimize_convex
 from focalcal.core.focal import wide_dtype
+from focalcal.core.masking import is_masked, masked_log_softmax, without_masks
 from focalcal.core.optimum import Optimum
 
 # Parameters up to which the Hessian is written down; beyond, conjugate gradients apply it in passes over the data.
@@ -85,14 +90,16 @@ class _LinearCalibrator(Calibrator):
         moments, before = Moments(full=self.FULL), 0.0
         for block in blocks:
             wide, weight = block.logits.to(wide_dtype(block.logits.device)), row_weights(block)
-            moments.add(self._inputs(wide), weight, torch.finfo(block.logits.dtype).eps)
+            inputs = without_masks(self._inputs(wide), is_masked(wide))
+            moments.add(inputs, weight, torch.finfo(block.logits.dtype).eps)
             before += float(weight.dot(_nll(torch.log_softmax(wide, 1), block.labels)))
         return moments, before
 
     def _log_probs(self, logits: Tensor) -> Tensor:
-        inputs = self._inputs(logits.to(wide_dtype(logits.device)))
+        masked = is_masked(logits)
+        inputs = without_masks(self._inputs(logits.to(wide_dtype(logits.device))), masked)
         weight, bias = self._value("weight_").to(inputs.dtype), self._value("bias_").to(inputs.dtype)
-        return torch.log_softmax(self._linear(inputs, weight) + bias, 1)
+        return masked_log_softmax(self._linear(inputs, weight) + bias, masked)
 
 
 class VectorScaling(_LinearCalibrator):
@@ -404,12 +411,14 @@ class _Objective:
 
 def _rows(
     inputs: Callable[[Tensor], Tensor], coordinates: _Coordinates, block: LabelledLogits
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Features, labels and weights of the rows of a block, some at a time."""
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Features, masks, labels and weights of the rows of a block, some at a time."""
     width = coordinates.size if coordinates.dense else block.logits.shape[1]
     columns = (block.logits, block.labels, row_weights(block))
     for logits, labels, weight in zip(*(c.split(max(1, _TEMPORARY // width)) for c in columns), strict=True):
-        yield coordinates.features(inputs(logits.to(wide_dtype(logits.device)))), labels, weight
+        masked = is_masked(logits)
+        known = without_masks(inputs(logits.to(wide_dtype(logits.device))), masked)
+        yield coordinates.features(known), masked, labels, weight
 
 
 def _derivatives(
@@ -417,8 +426,8 @@ def _derivatives(
 ) -> Tensor:
     """The summed NLL of a block, its gradient, and its Hessian or the blocks of it, one after the other."""
     sums = torch.zeros(1 + coordinates.size + coordinates.bend_size, dtype=torch.float64)
-    for z, labels, weight in _rows(inputs, coordinates, block):
-        log_p = torch.log_softmax(coordinates.logits(z, theta.to(z)), 1)
+    for z, masked, labels, weight in _rows(inputs, coordinates, block):
+        log_p = masked_log_softmax(coordinates.logits(z, theta.to(z)), masked)
         p = log_p.exp()
         residual = p.scatter_add(1, labels.unsqueeze(1), -torch.ones_like(p[:, :1])) * weight.unsqueeze(1)
         bend = coordinates.hessian(z, p, weight) if coordinates.dense else coordinates.blocks(z, p, weight)
@@ -435,8 +444,8 @@ def _bent(
     block: LabelledLogits,
 ) -> Tensor:
     bent = torch.zeros_like(theta)
-    for z, _, weight in _rows(inputs, coordinates, block):
-        p = torch.softmax(coordinates.logits(z, theta.to(z)), 1)
+    for z, masked, _, weight in _rows(inputs, coordinates, block):
+        p = masked_log_softmax(coordinates.logits(z, theta.to(z)), masked).exp()
         along = coordinates.logits(z, direction.to(z))
         residual = p * (along - (p * along).sum(1, keepdim=True)) * weight.unsqueeze(1)
         bent += coordinates.gradient(z, residual).to(theta)

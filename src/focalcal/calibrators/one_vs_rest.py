@@ -3,7 +3,9 @@ r"""Calibrators that map the probability of each class by a function of its own,
 $$ p'_k = \frac{f_k(p_k)}{\sum_j f_j(p_j)} $$
 
 where $f_k$ is fitted to the rows' probability of class k and to whether k is their label. Where every $f_j(p_j)$ is 0
-all classes get 1/K. Two classes are one problem: $f$ is fitted to class 1, and class 0 has the rest. The predicted
+all classes get 1/K. Where classes are masked, the sum and K are of those that are left; $f_k$ is fitted to the rows
+that leave class k and another, and if there are none it keeps the score, within 1/30 if it is a step function.
+Two classes are one problem: $f$ is fitted to class 1, and class 0 has the rest. The predicted
 class may change. The scores $p_k$ are taken in float64 whatever the logits' precision, both in the fit and after it,
 so that rows of the fit stay where they were.
 """
@@ -30,6 +32,7 @@ from focalcal.core.binning import bin_ranked
 from focalcal.core.checks import Array, require
 from focalcal.core.confidence_histogram import CELLS, cell_of
 from focalcal.core.focal import wide_dtype
+from focalcal.core.masking import is_masked, without_masks
 
 Edges = Literal["equal_mass", "equal_width"]
 
@@ -39,6 +42,8 @@ _HELD = 1 << 25
 _BYTES_OF_CELLS = 4 * 8 * CELLS
 # Binning models with a smaller share add nothing to a sum in float64.
 _NEGLIGIBLE = 1e-18
+# Bins of the step function of a class that was masked in all rows.
+_UNKNOWN_BINS = 15
 # A Beta prior needs positive numbers, and the middle of a bin between 0 and the next number is 0 by rounding.
 _LEAST_MIDDLE = 1e-300
 
@@ -67,13 +72,18 @@ class OneVsRest(Calibrator):
     def _fit(self, data: FitData) -> None:
         if not data.in_memory:
             data.count()  # a stream may turn out to be small
-        tables = [self._table(groups) for groups in self._groups(data)]
+        tables = [self._unknown() if groups is None else self._table(groups) for groups in self._groups(data)]
         columns = (stacked(column) for column in zip(*tables, strict=True))
         self._set(**dict(zip(self.FITTED, columns, strict=True)))
 
-    def _groups(self, data: FitData) -> Iterator[ScoreGroups]:
-        """The ranking of every class that has a function."""
+    def _groups(self, data: FitData) -> Iterator[ScoreGroups | None]:
+        """The ranking of every class that has a function; None if it is masked in all rows."""
         return _classes(data)
+
+    def _unknown(self) -> tuple[Array, Array]:
+        """Points and values of the function of a class without rows: the score itself, or the middles of bins."""
+        points = np.linspace(0, 1, _UNKNOWN_BINS + 1)
+        return (points[[0, -1]], points[[0, -1]]) if self.LINEAR else (points[1:-1], (points[1:] + points[:-1]) / 2)
 
     def _log_probs(self, logits: Tensor) -> Tensor:
         return by_rows(self._calibrated_rows, logits)
@@ -81,12 +91,16 @@ class OneVsRest(Calibrator):
     def _calibrated_rows(self, logits: Tensor) -> Tensor:
         lookup = linear_lookup if self.LINEAR else step_lookup
         mapped = lookup(_scores(logits), *(self._value(name) for name in self.FITTED))
+        masked = is_masked(logits)
         if logits.shape[1] == 2:
-            probs = torch.cat([1 - mapped, mapped], 1)
+            both = torch.cat([1 - mapped, mapped], 1)
+            probs = torch.where(masked.any(1, keepdim=True), (~masked).to(both.dtype), both)
         else:
+            mapped, left = without_masks(mapped, masked), (~masked).to(mapped.dtype)
             total = mapped.sum(1, keepdim=True)
-            probs = torch.where(total > 0, mapped / torch.where(total > 0, total, 1.0), 1 / logits.shape[1])
-        return torch.log(probs.clamp(min=torch.finfo(logits.dtype).tiny))
+            uniform = left / left.sum(1, keepdim=True)
+            probs = torch.where(total > 0, mapped / torch.where(total > 0, total, 1.0), uniform)
+        return torch.where(masked, -math.inf, torch.log(probs.clamp(min=torch.finfo(logits.dtype).tiny)))
 
 
 class HistogramBinning(OneVsRest):
@@ -131,7 +145,7 @@ class HistogramBinning(OneVsRest):
         """The arguments that it was made with."""
         return {"num_bins": self.num_bins, "edges": self.edges}
 
-    def _groups(self, data: FitData) -> Iterator[ScoreGroups]:
+    def _groups(self, data: FitData) -> Iterator[ScoreGroups | None]:
         return _classes(data) if data.in_memory else _class_histograms(data)
 
     def _table(self, groups: ScoreGroups) -> tuple[Array, Array]:
@@ -273,7 +287,15 @@ def _scores(logits: Tensor) -> Tensor:
     return probs[:, 1:] if logits.shape[1] == 2 else probs
 
 
-def _classes(data: FitData) -> Iterator[ScoreGroups]:
+def _fit_scores(logits: Tensor) -> Tensor:
+    """The scores that functions are fitted to: NaN where the class is masked, or the only one that is left."""
+    masked = is_masked(logits)
+    alone = (~masked).sum(1, keepdim=True) == 1
+    left_out = masked | alone
+    return torch.where(left_out[:, 1:] if logits.shape[1] == 2 else left_out, math.nan, _scores(logits))
+
+
+def _classes(data: FitData) -> Iterator[ScoreGroups | None]:
     """The ranking of every class that has a function, in as many passes as memory requires."""
     labels, weight = data.columns(_labels_and_weights)
     weights = None if (weight == 1).all() else weight
@@ -282,7 +304,15 @@ def _classes(data: FitData) -> Iterator[ScoreGroups]:
     for start in range(0, data.num_classes - first, together):
         (columns,) = data.columns(functools.partial(_some_scores, start, start + together))
         for column, scores in enumerate(columns):
-            yield ScoreGroups.of_scores(scores, labels == first + start + column, weights)
+            yield _ranked(scores, labels == first + start + column, weights)
+
+
+def _ranked(scores: Array, correct: Array, weights: Array | None) -> ScoreGroups | None:
+    """The ranking of the rows whose score is a number; None if there is none."""
+    known = ~np.isnan(scores)
+    if not known.all():
+        scores, correct, weights = scores[known], correct[known], None if weights is None else weights[known]
+    return ScoreGroups.of_scores(scores, correct, weights) if len(scores) else None
 
 
 def _labels_and_weights(block: LabelledLogits) -> tuple[Array, ...]:
@@ -292,10 +322,10 @@ def _labels_and_weights(block: LabelledLogits) -> tuple[Array, ...]:
 
 def _some_scores(first: int, end: int, block: LabelledLogits) -> tuple[Array, ...]:
     """The scores of some classes, one row per class."""
-    return (_scores(block.logits)[:, first:end].T.cpu().numpy(),)
+    return (_fit_scores(block.logits)[:, first:end].T.cpu().numpy(),)
 
 
-def _class_histograms(data: FitData) -> Iterator[ScoreGroups]:
+def _class_histograms(data: FitData) -> Iterator[ScoreGroups | None]:
     """The rankings from histograms of the scores, for as many classes per pass as memory allows."""
     first = 1 if data.num_classes == 2 else 0
     together = max(1, data.memory // (2 * _BYTES_OF_CELLS))
@@ -304,6 +334,9 @@ def _class_histograms(data: FitData) -> Iterator[ScoreGroups]:
         cells: Tensor = data.reduce(functools.partial(_class_cells, start, end, first), operator.add)
         for mass, score, right, count in cells.numpy():
             held = mass > 0
+            if not held.any():
+                yield None
+                continue
             value = score[held] / mass[held]
             whole = bool((mass == count).all())
             yield ScoreGroups(value, mass[held] if whole else count[held], mass[held], right[held], value)
@@ -314,13 +347,12 @@ def _class_cells(start: int, end: int, first: int, blocks: Iterator[LabelledLogi
     cells = torch.zeros(end - start, 4, CELLS, dtype=torch.float64)
     offset = torch.arange(end - start).mul_(4 * CELLS)
     for block in blocks:
-        scores = _scores(block.logits)[:, start:end].cpu()
-        weight = row_weights(block).cpu().unsqueeze(1)
+        scores = _fit_scores(block.logits)[:, start:end].cpu()
+        known = ~torch.isnan(scores)
+        scores, weight = scores.nan_to_num(0.0), row_weights(block).cpu().unsqueeze(1) * known
         place = torch.from_numpy(cell_of(scores.numpy())) + offset
         mine = (block.labels.cpu().unsqueeze(1) == torch.arange(first + start, first + end)).double()
-        for part, values in enumerate(
-            (weight.expand_as(scores), weight * scores, weight * mine, torch.ones_like(scores))
-        ):
+        for part, values in enumerate((weight, weight * scores, weight * mine, known.to(scores.dtype))):
             cells.view(-1).index_add_(0, (place + part * CELLS).reshape(-1), values.reshape(-1))
     return cells
 

@@ -15,6 +15,7 @@ from focalcal.calibrators.piecewise import ScoreGroups, by_rows, linear_lookup
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.core.checks import Array, require
 from focalcal.core.focal import wide_dtype
+from focalcal.core.masking import is_masked, without_masks
 from focalcal.core.ranking import Ranking
 
 # Tables up to this length are kept as they are. A longer one is thinned until no fit score is further away than the
@@ -85,10 +86,15 @@ class SplineCalibration(Calibrator):
         calibrated = linear_lookup(confidence, *table).clamp(0, 1)
         limits = torch.finfo(logits.dtype)
         log_top, log_rest = (torch.log(share.clamp(min=limits.tiny)) for share in (calibrated, 1 - calibrated))
-        is_top = torch.arange(logits.shape[1], device=logits.device) == top
+        is_top, masked = torch.arange(logits.shape[1], device=logits.device) == top, is_masked(logits)
+        alone = (is_top | masked).all(1, keepdim=True)  # then the top has all, whatever its confidence
         # The proportions of the others from the others alone: 1 - c may be 0.
-        others = torch.log_softmax(logits.to(confidence.dtype).masked_fill(is_top, float("-inf")), 1)
-        return torch.where(is_top, log_top, log_rest + others).clamp(min=limits.min)
+        left_out = (is_top | masked) & ~alone
+        others = torch.log_softmax(
+            torch.where(left_out, float("-inf"), without_masks(logits, masked)).to(confidence.dtype), 1
+        )
+        log_probs = torch.where(is_top, torch.where(alone, 0.0, log_top), log_rest + others).clamp(min=limits.min)
+        return torch.where(masked, float("-inf"), log_probs)
 
 
 def _row_columns(block: LabelledLogits) -> tuple[Array, ...]:

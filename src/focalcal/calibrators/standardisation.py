@@ -28,6 +28,8 @@ class Moments:
         """Add rows of relative rounding `epsilon`, summed about the mean of their block, so that nothing cancels."""
         more = Moments(self.full)
         more.mass, more.epsilon = float(weight.sum()), epsilon
+        if not more.mass:
+            return
         mean = (weight @ x) / more.mass
         about = x - mean
         scatter = about.T @ (about * weight.unsqueeze(1)) if self.full else weight @ about.square()
@@ -36,6 +38,8 @@ class Moments:
 
     def merge(self, other: Moments) -> Moments:
         """The moments of the rows of both."""
+        if not (self.mass and other.mass):
+            return self if self.mass else other
         merged = Moments(self.full)
         merged.mass, merged.epsilon = self.mass + other.mass, max(self.epsilon, other.epsilon)
         apart, share = other.mean - self.mean, other.mass / merged.mass

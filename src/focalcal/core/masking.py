@@ -45,6 +45,15 @@ def mask_limit(dtype: torch.dtype) -> float:
     return max(torch.finfo(dtype).min / 2, _MASKED)
 
 
+def has_masks(logits: Tensor, given: torch.dtype | None = None) -> bool:
+    """Whether any class is masked in logits that came in the dtype `given`, if not in their own; reads the tensor.
+
+    >>> has_masks(torch.tensor([1.0, -3e38])), has_masks(torch.tensor([1.0, -3e4]))
+    (True, False)
+    """
+    return logits.numel() > 0 and float(logits.detach().amin()) <= mask_limit(given or logits.dtype)
+
+
 def unify_masks(logits: Tensor, given: torch.dtype | None = None) -> Tensor:
     """The logits with `-inf` at every masked class; the same tensor if none is masked otherwise.
 
@@ -53,10 +62,9 @@ def unify_masks(logits: Tensor, given: torch.dtype | None = None) -> Tensor:
     >>> unify_masks(torch.tensor([1.0, -3e38, 0.0]))
     tensor([1., -inf, 0.])
     """
-    limit = mask_limit(given or logits.dtype)
-    if may_read_values() and logits.is_cpu and not (logits.numel() and float(logits.detach().amin()) <= limit):
+    if may_read_values() and logits.is_cpu and not has_masks(logits, given):
         return logits
-    return torch.where(logits <= limit, float("-inf"), logits)
+    return torch.where(logits <= mask_limit(given or logits.dtype), float("-inf"), logits)
 
 
 def is_masked(logits: Tensor) -> Tensor:

@@ -116,9 +116,8 @@ class RowStatistics:
         if self.kind == "probs":
             spread = torch.log(self.first) * self.rest - torch.xlogy(self.others, self.others).sum(1, dtype=self.wide)
         else:
-            behind = self._padded - self.best
-            if self.kind == "log_probs":
-                behind.clamp_(min=-1e4)  # a class this far behind has probability 0: -inf must not make it NaN
+            # A class this far behind has probability 0: 0 times infinity must not make it NaN.
+            behind = (self._padded - self.best).clamp_(min=-1e4)
             spread = -behind.mul_(self.others).sum(1, dtype=self.wide)
         return self.surplus + spread / self.whole
 

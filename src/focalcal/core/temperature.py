@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.checks import Array, ArrayLike, require, require_finite, to_classes, to_tensor
+from focalcal.core.checks import Array, ArrayLike, require, to_classes, to_tensor
 from focalcal.core.focal import wide_dtype
 from focalcal.core.focal_map import log_h
+from focalcal.core.masking import is_masked, require_labels_left, require_scores, unify_masks, without_masks
 from focalcal.core.optimum import Optimum
 
 # Published temperatures lie between 0.7 and 5.3. The lower end keeps a model that made no mistake on a small set from
@@ -95,8 +96,10 @@ def tempered_sums(logits: Tensor, labels: Tensor, weight: Tensor | None, inverse
     """
     wide = wide_dtype(logits.device)
     behind = logits - logits.amax(1, keepdim=True)
+    masked = is_masked(behind) if float(behind.amin()) == -math.inf else None
     label = behind.gather(1, labels.unsqueeze(1)).squeeze(1)
     shares = (behind * inverse_temperature).exp_()
+    behind = behind if masked is None else without_masks(behind, masked)
     total = shares.sum(1).to(wide)
     cumulants = _cumulants([shares.mul_(behind).sum(1).to(wide) / total for _ in range(_ORDER)])
     columns = torch.stack([torch.log(total) - inverse_temperature * label, cumulants[0] - label, *cumulants[1:]])
@@ -310,5 +313,7 @@ def _logits_and_labels(logits: ArrayLike, labels: ArrayLike, first: str, second:
     x, _ = to_tensor(logits, first)
     require(x.dim() == 2 and x.shape[1] >= 2, first, "must have shape (N, K) with K >= 2", tuple(x.shape))
     require(x.shape[0] >= 1, first, "must have at least one row", tuple(x.shape))
-    require_finite(x, first)
-    return x.detach().to(wide_dtype(x.device)), to_classes(labels, x, second)
+    require_scores(x, first)
+    x, classes = unify_masks(x.detach()), to_classes(labels, x, second)
+    require_labels_left(x, classes)
+    return x.to(wide_dtype(x.device)), classes

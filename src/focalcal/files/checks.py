@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from focalcal.core.checks import SUM_TOLERANCE, Array, from_numpy
+from focalcal.core.masking import has_masks, mask_limit, unify_masks
 from focalcal.core.score_kinds import Kind
 from focalcal.errors import InputError
 from focalcal.files.messages import listed, shown
@@ -80,18 +81,30 @@ def check_scores(name: str, scores: Array, kind: Kind, where: Where, *, keep_hal
     tolerance = max(SUM_TOLERANCE, 4 * float(np.finfo(scores.dtype).eps))
     half = scores.dtype.itemsize < 4
     if half and not (keep_half and kind == "logits"):
-        scores = widened(scores)
+        scores = widened(scores, kind)
     check_shape(name, scores.shape)
     rows = scores.reshape(len(scores), -1)
     if not _surely_finite(rows):
-        bad = np.isnan(rows) | (np.isposinf(rows) if kind == "log_probs" else np.isinf(rows))
+        bad = np.isnan(rows) | (np.isinf(rows) if kind == "probs" else np.isposinf(rows))
         if bad.any():
             row, column = np.argwhere(bad)[0]
             raise InputError(
                 f"{name}: every score must be finite; got {rows[row, column]} in {where(int(row))}, class {column}. "
                 "Find out which input made the model overflow, or drop those rows."
             )
-    return scores if kind == "logits" else _checked_probs(name, scores, kind, where, tolerance, half)
+    if kind != "logits":
+        return _checked_probs(name, scores, kind, where, tolerance, half)
+    if scores.ndim > 1 and has_masks(from_numpy(scores)):
+        _require_a_class(name, scores, where)
+    return scores
+
+
+def _require_a_class(name: str, scores: Array, where: Where) -> None:
+    """Refuse rows in which every class is masked."""
+    none = (from_numpy(scores).amax(1) <= mask_limit(from_numpy(scores).dtype)).reshape(len(scores), -1).any(1)
+    if none.any():
+        row = int(none.nonzero()[0, 0])
+        raise InputError(f"{name}: every class is masked in {where(row)}. Leave at least one class, or drop the row.")
 
 
 def _surely_finite(rows: Array) -> bool:
@@ -102,9 +115,11 @@ def _surely_finite(rows: Array) -> bool:
         return bool(np.isfinite(rows.sum()))
 
 
-def widened(scores: Array) -> Array:
-    """Half precision converted to float32 by torch, which is 20 times as fast as numpy here."""
-    return from_numpy(np.ascontiguousarray(scores)).float().numpy()
+def widened(scores: Array, kind: Kind) -> Array:
+    """Half precision converted to float32 by torch, which is 20 times as fast as numpy here; masks become -inf."""
+    half = from_numpy(np.ascontiguousarray(scores))
+    wide = half.float()
+    return (unify_masks(wide, half.dtype) if kind == "logits" else wide).numpy()
 
 
 def _checked_probs(name: str, scores: Array, kind: Kind, where: Where, tolerance: float, half: bool) -> Array:

@@ -23,6 +23,7 @@ from focalcal.core.checks import (
     to_float_tensor,
     to_label_tensor,
 )
+from focalcal.core.masking import MaskedLabelError, unify_masks
 from focalcal.core.score_kinds import KINDS, Kind, with_unit_sums
 from focalcal.errors import InputError, InputWarning
 
@@ -100,10 +101,11 @@ class Predictions:
             require_label_range(given, self.num_classes, self.ignore_index)
         return given
 
-    def chunks(self, *, check: bool = True) -> Iterator[Chunk]:
+    def chunks(self, *, check: bool = True, masked_labels: bool = True) -> Iterator[Chunk]:
         """The rows in order, flattened to (n, K), without ignored ones; checks every value on the way.
 
-        A second pass over the same rows may leave out the checks.
+        A second pass over the same rows may leave out the checks. Classes that are masked have the logit -inf, however
+        they were given; a fit has no use for rows whose label is masked and refuses `masked_labels`.
         """
         elements = _CHUNK.get(
             self._scores.device.type if isinstance(self._scores, Tensor) else "cpu", _CHUNK_ON_ACCELERATORS
@@ -123,6 +125,8 @@ class Predictions:
                 continue
             if check:
                 self._check(scores, start * (per_row // self.num_classes), keep)
+            if self.kind == "logits" and labels is not None and not masked_labels:
+                self._check_labels(scores, labels, start * (per_row // self.num_classes), keep)
             if check and not found and self.kind == "logits":
                 self._warn_of_probabilities(scores)
             found = True
@@ -154,8 +158,9 @@ class Predictions:
 
     def _flat(self, scores: Tensor) -> Tensor:
         """Rows (n, K) in float32 or float64 of scores of any shape."""
-        scores = scores.detach()
+        given, scores = scores.dtype, scores.detach()
         scores = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
+        scores = scores if self.kind == "probs" else unify_masks(scores, given)
         if not self.binary:
             # Row-major, because torch adds up the columns of other layouts in another order for larger batches.
             return scores.contiguous() if scores.dim() == 2 else scores.movedim(1, -1).reshape(-1, self.num_classes)
@@ -187,17 +192,21 @@ class Predictions:
         """Refuse values that are no scores of this kind, naming the row."""
 
         def row(bad: Tensor) -> int:
-            place = int(bad.nonzero()[0, 0])
-            return start + (place if keep is None else int(keep.nonzero()[place, 0]))
+            return _given_row(int(bad.nonzero()[0, 0]), start, keep)
 
         if not bool(torch.isfinite(scores.sum())):  # cheap; overflow and -inf are told apart below
-            bad = ~torch.isfinite(scores)
-            if self.kind == "log_probs":
-                bad = torch.isnan(scores) | (scores == float("inf"))  # the logarithm of 0 is welcome
+            # Minus infinity is the logarithm of 0, or masks a class.
+            bad = torch.isnan(scores) | (scores == float("inf"))
             if bad.any():
                 raise InputError(
                     f"{self.argument}: every value must be finite; got {scores[bad][0].item()} in row "
                     f"{row(bad.any(1))}. Find out which input made the model overflow, or drop those rows."
+                )
+            none = scores.amax(1) == float("-inf")
+            if self.kind == "logits" and none.any():
+                raise InputError(
+                    f"{self.argument}: every class is masked in row {row(none)}. Leave at least one class, or drop "
+                    "the row."
                 )
         if self.kind == "logits":
             return
@@ -215,6 +224,18 @@ class Predictions:
                 f"{self.argument}: each row must sum to 1 within {self._tolerance:g}; row {row(off)} sums to "
                 f'{sums[off][0].item():.6g}. If these are logits, pass kind="logits".'
             )
+
+    def _check_labels(self, scores: Tensor, labels: Tensor, start: int, keep: Tensor | None) -> None:
+        """Refuse a label that is masked in its row, naming the row."""
+        masked = scores.gather(1, labels.to(scores.device).unsqueeze(1)).squeeze(1) == float("-inf")
+        if masked.any():
+            place = int(masked.nonzero()[0, 0])
+            raise MaskedLabelError(_given_row(place, start, keep), int(labels[place]))
+
+
+def _given_row(place: int, start: int, keep: Tensor | None) -> int:
+    """The number of a row as the caller counts, from its place among those that are kept of the rows from `start`."""
+    return start + (place if keep is None else int(keep.nonzero()[place, 0]))
 
 
 def checked_weight(weight: ArrayLike, place: tuple[int, ...]) -> Array:

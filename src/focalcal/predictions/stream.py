@@ -38,9 +38,9 @@ class Batch:
     groups: Array | None = None
     checked: bool = False  # whether the values have been checked
 
-    def chunks(self) -> Iterator[Chunk]:
-        """The rows (n, K) in pieces that stay in the cache."""
-        return self.predictions.chunks(check=not self.checked)
+    def chunks(self, *, masked_labels: bool = True) -> Iterator[Chunk]:
+        """The rows (n, K) in pieces that stay in the cache; see `Predictions.chunks`."""
+        return self.predictions.chunks(check=not self.checked, masked_labels=masked_labels)
 
     def take(self, rows: Array) -> Batch:
         """Some of the rows: a mask, or their numbers."""

@@ -45,7 +45,7 @@ _LOG_TINY, _TINY = -86.0, 1e-37
 class PreparedRows:
     """Rows as distances to their largest logit, float32: (m, n) of the largest classes, (n, C) of the others.
 
-    Others may hold places of classes that are among the largest: their distance is `_NO_CLASS`.
+    Others may hold places of classes that are among the largest: their distance is `_NO_CLASS`, as of masked ones.
     """
 
     top: Tensor
@@ -59,12 +59,16 @@ def prepare(block: LabelledLogits) -> PreparedRows:
     """Prepare the rows of a block."""
     ordered, place = block.logits.topk(_count_top(block.logits.shape[1]), dim=1)
     first = ordered[:, :1]
-    others = (block.logits - first).float()
+    others = (block.logits - first).float().clamp_(min=_NO_CLASS)
     others = others.scatter_(1, place, _NO_CLASS) if others.shape[1] > place.shape[1] else others[:, :0]
     label = block.logits.gather(1, block.labels.unsqueeze(1)) - first
     correct = place[:, 0] == block.labels
     return PreparedRows(
-        (ordered - first).t().float().contiguous(), others, label.squeeze(1).float(), correct, block.weight
+        (ordered - first).t().float().clamp_(min=_NO_CLASS).contiguous(),
+        others,
+        label.squeeze(1).float(),
+        correct,
+        block.weight,
     )
 
 

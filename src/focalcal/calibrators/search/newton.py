@@ -26,6 +26,7 @@ from focalcal.core.checks import Array
 from focalcal.core.focal import wide_dtype
 from focalcal.core.focal_loss import all_log_odds
 from focalcal.core.focal_map import log_h_derivatives
+from focalcal.core.masking import is_masked, without_masks
 from focalcal.core.optimum import Optimum
 
 GAMMA_BOUNDS = (-0.95, 20.0)
@@ -148,13 +149,15 @@ def _family_derivatives(x: Tensor, gamma: float, inverse: float) -> tuple[Tensor
 def _log_odds_derivatives(x: Tensor, inverse: float) -> tuple[Tensor, Tensor]:
     """z_u and z_uu of each class: from the mean and the variance of the logits under the other classes' shares."""
     top = x.argmax(1, keepdim=True)
-    share = torch.exp(inverse * x)  # 1 at the top, where x is 0
+    scaled = inverse * x
+    share = torch.exp(scaled)  # 1 at the top, where x is 0
+    x = without_masks(x, is_masked(x))  # their share is 0, and any number does
     left = share.sum(1, keepdim=True) - share
     mean = ((share * x).sum(1, keepdim=True) - share * x) / left
     square = ((share * x * x).sum(1, keepdim=True) - share * x * x) / left
     variance = square - mean * mean
     # Of the largest class the others may all underflow: their shares among themselves do not.
-    others = torch.softmax((inverse * x).scatter(1, top, -math.inf), 1)
+    others = torch.softmax(scaled.scatter(1, top, -math.inf), 1).nan_to_num(0.0)  # no number if all others are masked
     mean_top = (others * x).sum(1, keepdim=True)
     variance_top = (others * (x - mean_top) ** 2).sum(1, keepdim=True)
     mean, variance = mean.scatter(1, top, mean_top), variance.scatter(1, top, variance_top)
