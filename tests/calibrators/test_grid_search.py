@@ -164,3 +164,14 @@ def test_tiny_and_huge_logits_give_finite_values(scale, criterion):
     found = scan_lines(data_of(scale * logits, labels), criterion, lines)
     assert math.isfinite(found.value)
     assert found.value <= criterion.of(data_of(scale * logits, labels)) + 1e-12  # the identity is one of the points
+
+
+@pytest.mark.parametrize("criterion", ["ece", "ada_ece", "smooth_ece"])
+def test_tied_confidences_are_measured_once_and_not_at_every_point(criterion, monkeypatch):
+    measured = []
+    plain = Criterion.of_confidences
+    monkeypatch.setattr(Criterion, "of_confidences", lambda self, *rows: measured.append(0) or plain(self, *rows))
+    labels = np.arange(300) % 10
+    fitted = fc.FocalTemperatureScaling(criterion, gammas=[0.5, 1.0, 2.0]).fit(np.zeros((300, 10)), labels)
+    assert fitted.report_.after == pytest.approx(0, abs=1e-15)
+    assert len(measured) <= 60  # of 2,000 points and 100 temperatures

@@ -203,3 +203,16 @@ def test_float32_values_count_as_the_numbers_they_are():
     values, residuals = KINDS["many rows"]
     values = values.astype(np.float32)
     assert smooth_calibration_error(values, residuals) == smooth_calibration_error(values.astype(float), residuals)
+
+
+def test_residuals_of_one_sign_have_their_sum_as_error_at_every_bandwidth():
+    values, residuals = np.array([0.1, 0.1 + 1e-9, 0.8]), np.array([0.01, 0.0, 0.02])
+    for sigma in (None, 1e-3, 0.1):
+        for sign in (1, -1):
+            error, used = smooth_calibration_error(values, sign * residuals, sigma)
+            assert error == pytest.approx(0.03, rel=1e-15)
+            assert used == pytest.approx(sigma or 0.03)
+    assert smooth_calibration_error(values, 0 * residuals) == (0.0, 0.0)
+    tiny, used = smooth_calibration_error(values, 1e-6 * residuals)
+    assert tiny == pytest.approx(3e-8, rel=1e-15)
+    assert used == SMALLEST_SIGMA

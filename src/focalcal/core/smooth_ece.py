@@ -68,6 +68,10 @@ def smooth_calibration_error(
     >>> round(error, 4), error == sigma  # the residuals, 0.25 together, blur into each other a little
     (0.199, True)
     """
+    together = _sum_of_one_sign(residuals, len(values))
+    if together is not None:  # a Gaussian keeps the sum, so that the error is this one at every bandwidth
+        smallest = SMALLEST_SIGMA if together else 0.0
+        return together, max(together if sigma is None else sigma, smallest)
     if sigma is not None:
         sigma = max(sigma, SMALLEST_SIGMA)
         return _error_and_slope(cosine_sums(values, residuals, _modes(sigma)), sigma)[0], sigma
@@ -85,6 +89,18 @@ def smooth_calibration_error(
             return error, lower
     solution = _solve(sums, lower, upper)
     return solution, solution
+
+
+def _sum_of_one_sign(residuals: Slices, count: int) -> float | None:
+    """The absolute sum of residuals of which none has the other sign, as where all predictions are tied; else None."""
+    total, lowest, highest = 0.0, 0.0, 0.0
+    for start in range(0, count, _BLOCK_ROWS):
+        block = residuals[slice(start, min(start + _BLOCK_ROWS, count))]
+        lowest, highest = min(lowest, float(block.min())), max(highest, float(block.max()))
+        if lowest < 0 < highest:
+            return None
+        total += float(block.sum())
+    return abs(total)
 
 
 def cosine_sums(values: NDArray[np.floating[Any]], residuals: Slices, modes: int) -> Array:

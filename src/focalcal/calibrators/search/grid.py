@@ -11,6 +11,7 @@ temperatures are left out.
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import math
 import operator
@@ -294,6 +295,7 @@ class _VisitedPoints:
         self._accuracy = float(self._share @ self._correct)
         self.values = [np.full(len(gammas), math.inf) for _, gammas in lines]
         self._best = math.inf
+        self._known: dict[bytes, float] = {}  # of confidences met before: where they are tied, points often agree
         self._surplus: dict[int, Array] = {}
 
     def visit(self, place: int) -> Array:
@@ -304,10 +306,17 @@ class _VisitedPoints:
             for g in np.argsort(np.abs(surplus)):
                 if abs(surplus[g]) > self._best + self._slack:
                     break
-                self.values[place][g] = self._criterion.of_confidences(confidence[g], self._correct, self._weight)
+                self.values[place][g] = self._value(confidence[g])
                 self._best = min(self._best, self.values[place][g])
             self._surplus[place] = surplus
         return self._surplus[place]
+
+    def _value(self, confidence: Array) -> float:
+        """The criterion of the confidences of all rows."""
+        key = hashlib.blake2b(np.ascontiguousarray(confidence), digest_size=16).digest()
+        if key not in self._known:
+            self._known[key] = self._criterion.of_confidences(confidence, self._correct, self._weight)
+        return self._known[key]
 
     def halve(self, first: int, last: int) -> None:
         """Visit the temperatures between two places that may matter, given that the confidence falls with T."""
