@@ -210,8 +210,10 @@ def _logger(name: str | None, place: RunFolder) -> Any:
 def _fit(trainer: pl.Trainer, prepared: PreparedRun, checkpoint: Path | None) -> None:
     try:
         trainer.fit(prepared.module, datamodule=prepared.loaders, ckpt_path=checkpoint)
-    except SystemExit as error:  # what Lightning makes of Ctrl-C
-        raise KeyboardInterrupt from error
+    except SystemExit as error:
+        if error.code == 1:  # what Lightning makes of Ctrl-C
+            raise KeyboardInterrupt from error
+        raise  # SIGTERM
     except (OSError, MemoryError, FileFormatError):
         raise
     except Exception as error:

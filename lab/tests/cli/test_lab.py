@@ -16,6 +16,7 @@ import pytest
 
 from focalcal.errors import FocalCalError
 from focalcal_lab.cli import lab
+from focalcal_lab.run_folder import RunFolder
 from lab.tests.tiny import QUICK, own
 from tests.cli.tools import call, run, start
 
@@ -192,7 +193,7 @@ def test_a_run_that_fails_among_others_is_said(quick, tmp_path):
 def test_the_first_failure_among_runs_side_by_side_stops_what_is_not_begun(tmp_path, monkeypatch, capsys):
     begun = []
 
-    def work(folder: Path, dataset: str | None) -> str:
+    def work(folder: Path, dataset: str | None, processes: lab._Processes) -> str:
         begun.append(folder)
         time.sleep(0 if folder.name == "0" else 0.3)
         return f"{folder}: is broken." if folder.name == "0" else ""
@@ -216,11 +217,11 @@ def test_the_first_failure_among_runs_side_by_side_stops_what_is_not_begun(tmp_p
 def test_what_a_run_in_a_process_of_its_own_says_is_said(tmp_path, monkeypatch, capsys):
     script = "import sys; print('Warning: of a library', file=sys.stderr); print('focalcal: 2 bins.', file=sys.stderr)"
     command = ["-c", f"{script}; sys.exit(CODE)"]
-    original = subprocess.run
     for code, answer, said in ((0, "", "focalcal: 2 bins.\n"), (1, "2 bins.", "")):
+        processes = lab._Processes()
         made = [sys.executable, command[0], command[1].replace("CODE", str(code))]
-        monkeypatch.setattr(subprocess, "run", lambda given, made=made, **options: original(made, **options))
-        assert lab._in_process(tmp_path) == answer
+        monkeypatch.setattr(processes, "run", lambda given, made=made, run=processes.run: run(made))
+        assert lab._in_process(tmp_path, None, processes) == answer
         assert capsys.readouterr().err == said
 
 
@@ -256,6 +257,44 @@ def test_ctrl_c_ends_the_runs_side_by_side_and_the_same_command_goes_on(tmp_path
     assert (answer.code, answer.out) == (0, f"{folder}\n")
     assert (folder / "results.json").exists()
     assert json.loads((folder / "time.json").read_text())["seconds"] > spent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_sigterm_to_the_command_alone_ends_its_runs_and_leaves_nobody(tmp_path, jobs):
+    wanted = ("lab", "run", "cpu/digits", "--epochs", 200, "--threads", 1, "--accelerator", "cpu", "--method", "ce")
+    wanted = [str(each) for each in (*wanted, "--seeds", jobs, "--jobs", jobs, "--out", tmp_path)]
+    process = start(
+        *wanted,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        variables={"OMP_NUM_THREADS": "1"},
+    )
+    folders = [tmp_path / f"cpu/digits/ce/seed-{seed}" for seed in range(jobs)]
+    try:
+        while process.poll() is None and not all(list(folder.rglob("*.ckpt")) for folder in folders):
+            time.sleep(0.05)
+        process.terminate()
+        out, err = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (process.returncode, out) == (143, "")
+    assert err.startswith("focalcal: interrupted. ")
+    assert err.endswith(f" lab resume {folders[0]}\n" if jobs == 1 else "The same command goes on.\n")
+    assert err.count("\n") == 1
+    with pytest.raises(ProcessLookupError):  # nobody is left
+        os.killpg(process.pid, 0)
+    for folder in folders:
+        assert json.loads((folder / "time.json").read_text())["seconds"] > 0
+        assert not (folder / "results.json").exists()
+        assert not [path for path in folder.rglob(".*") if path.is_file()]  # nor anything half written
+        with RunFolder(folder).locked():
+            checkpoint, damaged = RunFolder(folder).newest_checkpoint()
+        assert checkpoint is not None
+        assert not damaged
 
 
 def test_a_csv_logger_is_lightning_s(quick, tmp_path):

@@ -6,10 +6,13 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -245,7 +248,7 @@ def _carry_out(
         mine = data if number == 1 else None
         try:
             results.append(resume(folder, data=mine, dataset=dataset, progress_bar=bar, say=_say))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
             again = [*program(), "lab", "resume", str(folder), *_named(dataset)]
             _say(f"interrupted. Go on with: {shlex.join(again)}")
             raise
@@ -267,8 +270,9 @@ def _side_by_side(folders: list[Path], jobs: int, quiet: bool, dataset: str | No
     from focalcal_lab.run_folder import RunFolder
 
     left = [folder for folder in folders if not RunFolder(folder).finished]
+    processes = _Processes()
     with ThreadPoolExecutor(jobs) as pool:
-        waiting = {pool.submit(_in_process, folder, dataset): folder for folder in left}
+        waiting = {pool.submit(_in_process, folder, dataset, processes): folder for folder in left}
         try:
             for number, done in enumerate(as_completed(waiting), 1):
                 if error := done.result():
@@ -276,18 +280,51 @@ def _side_by_side(folders: list[Path], jobs: int, quiet: bool, dataset: str | No
                 if not quiet:
                     seconds = RunFolder(waiting[done]).seconds
                     _say(f"{number} of {len(left)} runs: {waiting[done]} in {seconds:.0f} s")
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # the key has reached all processes
+            _say("interrupted. The same command goes on.")
+            raise
+        except SystemExit:  # SIGTERM, which may be for this process alone
+            processes.stop()
             _say("interrupted. The same command goes on.")
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _in_process(folder: Path, dataset: str | None = None) -> str:
+class _Processes:
+    """Processes that are started from several threads, and ended together."""
+
+    def __init__(self) -> None:
+        self._running: list[subprocess.Popen[str]] = []
+        self._stopped, self._lock = False, threading.Lock()
+
+    def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        """What a process said and ended with; after `stop`, no process is started any more."""
+        variables = {**os.environ, "PYTHONSAFEPATH": "1"}  # for the processes that Lightning starts
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with self._lock:
+            if self._stopped:
+                return subprocess.CompletedProcess(command, 1, "", "")
+            process = subprocess.Popen(command, errors="replace", env=variables, **pipes)
+            self._running.append(process)
+        out, err = process.communicate()
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def stop(self) -> None:
+        """Have every process clean up and end; one that was told already, with the whole group, has a second for it."""
+        with self._lock:
+            self._stopped = True
+        deadline = time.monotonic() + 1
+        for process in self._running:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+            process.terminate()  # which does nothing to one that has ended
+
+
+def _in_process(folder: Path, dataset: str | None, processes: _Processes) -> str:
     """Take one run to its end in a process of its own, saying what it says; returns what went wrong, if anything."""
     command = [sys.executable, "-c", _START, "lab", "resume", str(folder), "--quiet", *_named(dataset)]
-    variables = {**os.environ, "PYTHONSAFEPATH": "1"}  # for the processes that Lightning starts
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=variables)
+    done = processes.run(command)
     said = done.stderr.strip().splitlines()
     if done.returncode != 0:
         return said[-1].removeprefix(_NAME) if said else f"{folder}: ended with code {done.returncode}."
