@@ -15,7 +15,6 @@ time.json          the seconds that it took
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import io
 import json
@@ -25,7 +24,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import IO, Annotated, Any, Literal, TypeAlias
 
 import torch
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
@@ -40,6 +39,7 @@ from focalcal_lab.recipe import FileName, Recipe, require_method
 from focalcal_lab.run_results import RunResult, checked, read_result
 
 _KEPT = 2
+_FAR_BEHIND = 1 << 30
 # What a run may tell Lightning's trainer: plain values, and nothing that would be imported.
 TrainerOption: TypeAlias = 'Literal["accelerator", "devices", "strategy", "num_nodes", "precision", "logger"]'
 
@@ -159,7 +159,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.file("lock"), "a+", encoding="utf-8") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _hold(lock)
             except OSError as error:
                 lock.seek(0)
                 holder = lock.read().strip() or "another process"
@@ -215,3 +215,16 @@ def environment() -> dict[str, Any]:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def _hold(lock: IO[str]) -> None:
+    """Take the system's lock on a file until it is closed; an OSError says that another process holds it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, where nobody can read what is locked: a byte far behind the text
+        import msvcrt
+
+        lock.seek(_FAR_BEHIND)
+        msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+    else:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
