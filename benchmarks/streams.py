@@ -2,6 +2,7 @@
 
     python benchmarks/streams.py                    # 20,000,000 x 100 float16 logits, about 4 GB, in a temporary folder
     python benchmarks/streams.py --rows 2000000     # less
+    python benchmarks/streams.py --memory           # only the memory of 20,000,000 x 10, 0.5 GB; writes nothing
     python benchmarks/streams.py --quick            # 100,000 rows, once, writes nothing
 
 Each size is measured in processes of their own: seconds, and by how much the resident memory grows beyond what the
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,7 +29,7 @@ CLASS_COUNTS = (10, 100) if QUICK else (10, 100, 1_000, 10_000, 100_000)
 MEMORY_GOAL, SPEED_GOAL, LINEAR_GOAL = 500, 0.5, 0.15
 
 
-def write_shard(path: Path, rows: int, seed: int) -> None:
+def write_shard(path: Path, rows: int, seed: int, classes: int) -> None:
     """Logits that are too large by a factor of two, with labels drawn from what they should be."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -37,22 +39,24 @@ def write_shard(path: Path, rows: int, seed: int) -> None:
     with parquet.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
         for start in range(0, rows, GROUP):
             n = min(GROUP, rows - start)
-            logits = (3 * generator.standard_normal((n, CLASSES), dtype=np.float32)).astype(np.float16)
+            logits = (3 * generator.standard_normal((n, classes), dtype=np.float32)).astype(np.float16)
             shares = np.exp(logits.astype(np.float32) / 2).cumsum(1)
             label = (shares < generator.random((n, 1), dtype=np.float32) * shares[:, -1:]).sum(1).astype(np.int32)
-            offsets = np.arange(0, (n + 1) * CLASSES, CLASSES, dtype=np.int32)
+            offsets = np.arange(0, (n + 1) * classes, classes, dtype=np.int32)
             lists = pa.ListArray.from_arrays(offsets, pa.array(logits.reshape(-1)))
             writer.write_table(pa.table({"logits": lists, "label": label}, schema=schema))
 
 
-def write_shards(folder: Path, rows: int) -> list[Path]:
+def write_shards(folder: Path, rows: int, classes: int = CLASSES) -> list[Path]:
     """Shards of a million rows; those that are there stay."""
-    paths = []
+    size, paths = rows * (2 * classes + 4), []
+    if shutil.disk_usage(folder).free < 2 * size:
+        raise SystemExit(f"{folder}: has no room for shards of {size / 1e9:.1f} GB. Name another with --folder.")
     for place in range(-(-rows // SHARD)):
         path = folder / f"part-{place:03d}.parquet"
         paths.append(path)
         if not path.exists():
-            write_shard(path.with_suffix(".new"), min(SHARD, rows - place * SHARD), place)
+            write_shard(path.with_suffix(".new"), min(SHARD, rows - place * SHARD), place, classes)
             path.with_suffix(".new").rename(path)
     return paths
 
@@ -117,13 +121,19 @@ def throughput(num_classes: int, values: int = 1 << 22 if QUICK else 1 << 25) ->
     return found
 
 
+def in_process(what: str, paths: list[Path]) -> dict[str, float]:
+    """One job in a process of its own."""
+    command = [sys.executable, __file__, *(["--quick"] * QUICK), "--work", what, *map(str, paths)]
+    done: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return done
+
+
 def measure(paths: list[Path], repeats: int) -> dict[str, dict[str, float]]:
     """Every job in processes of their own, in turn; the best time and the largest growth of each."""
     found: dict[str, dict[str, float]] = {}
     for _ in range(turns(repeats)):
         for what in ("pyarrow", "evaluate", "calibrate"):
-            command = [sys.executable, __file__, *(["--quick"] * QUICK), "--work", what, *map(str, paths)]
-            answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            answer = in_process(what, paths)
             earlier = found.setdefault(what, answer)
             earlier["seconds"] = min(earlier["seconds"], answer["seconds"])
             earlier["growth"] = max(earlier["growth"], answer["growth"])
@@ -136,6 +146,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5 * SHARD if QUICK else 20_000_000)
     parser.add_argument("--folder", type=Path, help="where the shards are or go; a temporary folder if not given")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--memory", action="store_true", help="only the memory that 10 classes take, writes nothing")
     parser.add_argument("--quick", action="store_true", help="small and once, writes nothing")
     parser.add_argument("--work", nargs="+", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -145,6 +156,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.folder or Path(temporary)
         folder.mkdir(exist_ok=True, parents=True)
+        if asked.memory:
+            paths = write_shards(folder, asked.rows, classes=10)
+            for what in ("evaluate", "calibrate"):
+                growth = in_process(what, paths)["growth"]
+                print(f"{asked.rows:,} rows of 10 classes: {what} grows by {growth:.0f} MiB")
+            return
         paths = write_shards(folder, asked.rows)
         counts = sorted({max(1, len(paths) * part // 20) for part in (1, 5, 10, 20)})
         sizes: dict[str, Any] = {str(count * SHARD): measure(paths[:count], asked.repeats) for count in counts}
