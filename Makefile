@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --no-compile --constraint constraints.txt
 # Two workers. Tests that share something dear, such as the built site, are a group and go to the same worker.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
-.PHONY: help demo install test test-times types check docs serve docs-version format bench fuzz mutants clean
+.PHONY: help demo install test test-times check-oldest types check docs serve docs-version format bench fuzz mutants clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,19 @@ test: $(VENV)/dev.stamp  ## Set up, then run the library's tests that are not sl
 
 test-times: $(VENV)/dev.stamp  ## Run the same tests and show the seconds that each folder takes
 	$(PYTEST) -m "not slow" --times $(LIBRARY)
+
+# An environment of its own, with the oldest versions that pyproject.toml promises.
+OLDEST := .venv-oldest
+$(OLDEST)/oldest.stamp: pyproject.toml constraints-oldest.txt
+	@echo "Installing focalcal with the oldest versions of what it needs into $(OLDEST) ..."
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip --quiet --disable-pip-version-check install --no-compile --constraint constraints-oldest.txt --editable '.[test]'
+	@touch $@
+
+# Pages, benchmarks and types are made with the newest versions only.
+check-oldest: $(OLDEST)/oldest.stamp  ## Run the library's tests that are not slow with the oldest versions that it promises
+	$(OLDEST)/bin/python -m pytest --numprocesses 2 --dist loadgroup -m "not slow" tests src \
+		--ignore tests/docs --ignore tests/benchmarks --ignore tests/browser --ignore tests/typing
 
 types: $(VENV)/dev.stamp  ## Check the types
 	$(BIN)/mypy
@@ -107,5 +120,5 @@ mutants: $(VENV)/mutants.stamp  ## Change the code in 420 places, one at a time,
 	$(BIN)/python tools/mutants/run.py --without test_ray.py --without distributed $(MUTANT_TESTS)
 
 clean:  ## Remove the environments, what was built, and all caches
-	rm -rf $(VENV) $(BENCH) build dist lab/dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(OLDEST) build dist lab/dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

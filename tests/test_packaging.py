@@ -19,6 +19,9 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import focalcal as fc
 from tests.test_public import LOADED
@@ -247,3 +250,24 @@ def test_the_command_line_goes_from_a_file_to_calibrated_probabilities(library_a
     expected = fc.TemperatureScaling().fit(logits, labels).predict_probs(logits)
     with np.load(tmp_path / "calibrated.npz") as file:
         assert np.allclose(file["probs"], expected, atol=1e-6)
+
+
+# ---------------------------------------------------------------------- what is promised was tried
+
+OWN_TOOLS = ("test", "dev", "docs", "mutants", "bench")
+
+
+def test_the_lower_ends_of_all_ranges_are_the_versions_of_check_oldest():
+    lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
+    tried = dict(line.split("==") for line in lines if not line.startswith("#"))
+    extras = [each for name, some in PROJECT["optional-dependencies"].items() if name not in OWN_TOOLS for each in some]
+    for text in [*PROJECT["dependencies"], *extras]:
+        needed = Requirement(text)
+        (lowest,) = [Version(each.version) for each in needed.specifier if each.operator == ">="]
+        assert Version(tried[canonicalize_name(needed.name)]) == lowest, text
+
+
+def test_the_lab_promises_what_the_library_does():
+    ranges = {Requirement(text).name: Requirement(text).specifier for text in PROJECT["dependencies"]}
+    shared = [Requirement(text) for text in LAB["dependencies"] if Requirement(text).name in ranges]
+    assert [str(each) for each in shared if each.specifier != ranges[each.name]] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jsonschema
+import pydantic
 import pytest
 
 from focalcal.cli.results import json_schema, result_types, write_schemas
@@ -11,6 +12,10 @@ from tests.cli.tools import ROOT
 FOLDER = ROOT / "docs/schemas"
 
 
+PINNED = f"pydantic=={pydantic.VERSION}" in (ROOT / "constraints.txt").read_text().splitlines()
+
+
+@pytest.mark.skipif(not PINNED, reason="other versions of pydantic write other words")
 def test_the_committed_schemas_are_those_of_the_dataclasses(tmp_path):
     write_schemas(str(tmp_path), result_types())
     for command in result_types():
@@ -18,9 +23,8 @@ def test_the_committed_schemas_are_those_of_the_dataclasses(tmp_path):
 
 
 def test_there_is_a_schema_for_every_command_and_no_other():
-    from focalcal_lab.cli.results import result_types as result_types_of_the_lab
-
-    assert {path.stem for path in FOLDER.iterdir()} == {*result_types(), *result_types_of_the_lab()}
+    lab = pytest.importorskip("focalcal_lab.cli.results")
+    assert {path.stem for path in FOLDER.iterdir()} == {*result_types(), *lab.result_types()}
 
 
 @pytest.mark.parametrize("command", sorted(result_types()))

@@ -24,8 +24,8 @@ from focalcal.files import (
 )
 from focalcal.files.table import FORMATS, PARTS, SNIFFED, format_by_bytes, format_of, known_suffixes
 from tests.cli.tools import call
-from tests.fuzz.readers.formats import VARIANTS, valid_files
 from tests.files.test_read import make_table, require_equal
+from tests.fuzz.readers.formats import VARIANTS, valid_files
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the function for each task takes.
@@ -168,6 +168,7 @@ def test_a_format_that_cannot_be_told_from_others_is_refused(name, suffixes, wor
 
 
 def test_the_page_of_formats_has_the_table(monkeypatch):
+    pytest.importorskip("mkdocs")
     monkeypatch.syspath_prepend(ROOT / "docs/hooks")
     hook = import_module("file_formats")
     text = (ROOT / "docs" / hook.PAGE).read_text(encoding="utf-8")

@@ -112,7 +112,8 @@ def _draw_chance(ax: Any, bars: Bars, low: Array, high: Array) -> Any:
 
 
 def _draw_bands(ax: Any, bars: Bars) -> Any:
-    reach = [(bars.accuracy - bars.low).clip(0), (bars.high - bars.accuracy).clip(0)]
+    # Lists: of arrays of one entry, matplotlib 3.8 with numpy 1.26 makes a number, of which numpy warns.
+    reach = [(bars.accuracy - bars.low).clip(0).tolist(), (bars.high - bars.accuracy).clip(0).tolist()]
     look = {"color": drawing.BLUE, "markersize": 2.5, "elinewidth": 1, "capsize": 1.5}
     return ax.errorbar(bars.confidence, bars.accuracy, yerr=reach, fmt="o", zorder=3, clip_on=False, **look)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils import assert_all_finite, column_or_1d, indexable
@@ -26,11 +27,6 @@ from focalcal.core.checks import Array, from_numpy, require
 from focalcal.core.score_kinds import Kind, log_probabilities, logits_of, probabilities
 from focalcal.errors import InputWarning, NotFittedError
 from focalcal.predictions.arrays import Predictions, checked_weight
-
-try:
-    from sklearn.frozen import FrozenEstimator
-except ImportError:  # scikit-learn before 1.6 freezes nothing
-    FrozenEstimator = ()
 
 if TYPE_CHECKING:
     from typing_extensions import Self
