@@ -83,6 +83,7 @@ ORDER = """
     printable
     atomic
     threads
+    machine
     drawing
     core
     kernels

@@ -15,6 +15,7 @@ from focalcal.calibrators import DirichletCalibration, MatrixScaling, VectorScal
 from focalcal.calibrators.fit_data import data_of_arrays
 from focalcal.calibrators.linear import _MatrixCoordinates, _Objective, _VectorCoordinates
 from focalcal.calibrators.standardisation import Moments
+from focalcal.errors import InputError
 from tests.calibrators.cases import close, draw, softmax
 
 FREE = {"off_diagonal": 0.0, "intercept": 0.0}
@@ -331,3 +332,16 @@ def test_moments_in_blocks_are_those_of_the_whole():
     close((bent.T @ moments.covariance @ bent).diagonal() + 2 * bent.square().sum(0), np.ones(4), 1e-7)
     some = moments.part([2, 0], centred=False)
     close(some.covariance, (x[:, [2, 0]].T * weight) @ x[:, [2, 0]] / weight.sum(), 1e-12)
+
+
+@pytest.mark.parametrize("make", [MatrixScaling, DirichletCalibration])
+def test_a_matrix_that_memory_cannot_hold_is_refused_before_it_is_allocated(make, monkeypatch):
+    monkeypatch.setattr("focalcal.calibrators.linear.machine_memory", lambda: 16 << 30)
+    monkeypatch.setattr("focalcal.calibrators.linear.Moments.add", lambda *_: pytest.fail("allocated"))
+    few = np.zeros((3, 20_000), dtype=np.float32)
+    message = (
+        rf"logits: {make.__name__} has 20,000 x 20,000 = 400,000,000 weights, .* 24 numbers of 8 bytes for each: "
+        r"71\.5 GiB of memory, and there are 16\.0 GiB\. Take VectorScaling, which has 40,000 weights"
+    )
+    with pytest.raises(InputError, match=message):
+        make().fit(few, [0, 1, 2])

@@ -39,12 +39,17 @@ from focalcal.core.convex import HessianProduct, PointDerivatives, minimize_conv
 from focalcal.core.focal import wide_dtype
 from focalcal.core.masking import is_masked, masked_log_softmax, without_masks
 from focalcal.core.optimum import Optimum
+from focalcal.errors import InputError
+from focalcal.machine import machine_memory, readable
 
 # Parameters up to which the Hessian is written down; beyond, conjugate gradients apply it in passes over the data.
 _MOST_OF_VECTOR = 400
 _MOST_OF_MATRIX = 1200
 # Numbers in the blocks that guide conjugate gradients, one block for each class; beyond, one serves all.
 _MOST_IN_BLOCKS = 1 << 24
+# Numbers in float64 that the fit of a matrix holds at its peak, for each of the K^2 weights: measured at 1,000 and
+# 1,500 classes with more rows than classes.
+_HELD_PER_WEIGHT = 24
 # Of each squared weight and intercept, unless told otherwise.
 _PENALTY = 0.02
 # Values of the largest temporary array of a pass.
@@ -89,6 +94,8 @@ class _LinearCalibrator(Calibrator):
         """Means and covariances of the inputs, and the summed NLL of the logits as they are."""
         moments, before = Moments(full=self.FULL), 0.0
         for block in blocks:
+            if self.FULL:
+                _require_memory(type(self).__name__, block.logits.shape[1])
             wide, weight = block.logits.to(wide_dtype(block.logits.device)), row_weights(block)
             inputs = without_masks(self._inputs(wide), is_masked(wide))
             moments.add(inputs, weight, torch.finfo(block.logits.dtype).eps)
@@ -146,7 +153,8 @@ class MatrixScaling(_LinearCalibrator):
     Without penalties W and b are those of ever smaller ones: the off-diagonal entries of each row of W, and those of
     b, have mean 0. For many classes there is then often no minimum, because the classes can be told apart without
     error; see `VectorScaling`. Beyond 34 classes the Hessian is applied by conjugate gradients, in passes over the
-    data: 100 classes and 5,000 rows take a few hundred.
+    data: 100 classes and 5,000 rows take a few hundred. The fit holds about 200 bytes for each of the K^2 weights, and
+    is refused before it begins where the machine has less memory: 10,000 classes take 18 GiB.
 
     Source: [guo2017, Sec. 4.2] for the map, [kull2019, Sec. 3] for the penalty.
 
@@ -197,6 +205,17 @@ class DirichletCalibration(MatrixScaling):
 
     def _inputs(self, logits: Tensor) -> Tensor:
         return torch.log_softmax(logits, 1)
+
+
+def _require_memory(name: str, classes: int) -> None:
+    """Refuse a matrix whose fit the machine cannot hold, before anything of its size is allocated."""
+    weights, needed = classes * classes, 8 * _HELD_PER_WEIGHT * classes * classes
+    if needed > machine_memory():
+        raise InputError(
+            f"logits: {name} has {classes:,} x {classes:,} = {weights:,} weights, and its fit holds about "
+            f"{_HELD_PER_WEIGHT} numbers of 8 bytes for each: {readable(needed)} of memory, and there are "
+            f"{readable(machine_memory())}. Take VectorScaling, which has {2 * classes:,} weights."
+        )
 
 
 # ----------------------------------------------------------------------------------------------------- coordinates
