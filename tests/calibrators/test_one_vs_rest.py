@@ -409,3 +409,27 @@ def test_another_number_of_classes_is_refused():
 def test_settings_that_make_no_sense_are_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize("make", [c.HistogramBinning, c.IsotonicCalibration, c.BayesianBinning])
+def test_a_fit_tells_how_far_it_has_come(make):
+    logits, labels = draw(40, 5)
+    told = []
+    make().fit(logits, labels, progress=lambda *step: told.append(step))
+    assert told == [(k, 5, f"{make.__name__}: class {k} of 5") for k in range(1, 6)]
+    composed = []
+    c.Compose(c.TemperatureScaling(), make()).fit(logits, labels, progress=lambda *step: composed.append(step))
+    assert composed == told
+
+
+def test_a_long_fit_says_beforehand_how_long_it_takes(monkeypatch):
+    clock = iter(np.arange(0.0, 1e6, 6.0))  # every look at the clock is six seconds later
+    monkeypatch.setattr("focalcal.calibrators.one_vs_rest.time.perf_counter", lambda: next(clock))
+    logits, labels = draw(40, 50)
+    with pytest.warns(fc.InputWarning, match="each of 50 classes, which takes about 1[0-9] minutes here") as caught:
+        c.HistogramBinning().fit(logits, labels)
+    assert len(caught) == 1
+    monkeypatch.setattr("focalcal.calibrators.one_vs_rest._LONG_SECONDS", 1e5)
+    c.HistogramBinning().fit(logits, labels)
+    monkeypatch.setattr("focalcal.calibrators.one_vs_rest._LONG_SECONDS", 0.0)
+    c.HistogramBinning().fit(logits, labels, progress=lambda *_: None)  # who watches needs no warning

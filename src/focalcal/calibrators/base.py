@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from focalcal.calibrators.fit_data import FitData, fit_data
+from focalcal.calibrators.fit_data import FitData, Progress, fit_data
 from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.core.checks import Array, ArrayLike, Kept, TensorLike, require, to_float_tensor
@@ -166,6 +166,7 @@ class Calibrator(nn.Module, ABC):
         kind: Kind = "logits",
         sample_weight: ArrayLike | None = None,
         engine: str | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Fit to held-out `logits` (N, K) or (N, K, d1, ...) and `labels` (N, ...); not the data the model trained on.
 
@@ -176,8 +177,13 @@ class Calibrator(nn.Module, ABC):
         along: a `focalcal.files.PredictionStream`, or a function that opens the data anew at each call and gives an
         iterable of batches (logits, labels) or (logits, labels, sample_weight), always the same ones. A stream is read
         as often as `report_.passes` says, in bounded memory; `engine="ray"` reads a stream of files on a Ray cluster.
+
+        `progress(done, total, what)` is called now and then by the methods that fit a function for each class. Without
+        it they warn, with an estimate, of a fit that takes more than a minute.
         """
-        return self._fit_to(fit_data(logits, labels, kind=kind, sample_weight=sample_weight, engine=engine))
+        data = fit_data(logits, labels, kind=kind, sample_weight=sample_weight, engine=engine)
+        data.progress = progress
+        return self._fit_to(data)
 
     def _fit_to(self, data: FitData) -> Self:
         with torch.inference_mode(False), torch.no_grad():  # autograd may meet the fitted values later

@@ -87,6 +87,7 @@ class _CalibratedData(FitData):
     def __init__(self, data: FitData, calibrators: list[Calibrator]) -> None:
         self._data, self._calibrators = data, calibrators
         self.memory, self.most_rows, self.in_memory = data.memory, data.most_rows, data.in_memory
+        self.progress = data.progress
         self.num_rows, self.mass, self.num_classes = data.num_rows, data.mass, data.num_classes
 
     def reduce(self, fold: Callable[[Iterator[LabelledLogits]], P], merge: Callable[[P, P], P]) -> P:

@@ -30,6 +30,7 @@ P = TypeVar("P")
 
 FEWEST_ROWS = 2
 
+Progress: TypeAlias = "Callable[[int, int, str], object]"  # of (done, total, what)
 Fold: TypeAlias = "Callable[[Iterator[LabelledLogits]], P]"  # what a pass makes of the blocks of a part of the data
 
 
@@ -124,6 +125,7 @@ class FitData(ABC):
     num_classes = 0
     passes = 0  # how often all rows were read
     stream_passes = 0  # how often a stream was opened for that
+    progress: Progress | None = None  # what is told how far a long fit has come
     in_memory = True
     memory = 0  # what may grow with the rows of a stream, in bytes
     most_rows: int | None = None  # how many confidences may be kept; any number if None

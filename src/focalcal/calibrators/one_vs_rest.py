@@ -15,6 +15,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
@@ -33,6 +35,7 @@ from focalcal.core.checks import Array, require
 from focalcal.core.confidence_histogram import CELLS, cell_of
 from focalcal.core.focal import wide_dtype
 from focalcal.core.masking import is_masked, without_masks
+from focalcal.errors import InputWarning
 
 Edges = Literal["equal_mass", "equal_width"]
 
@@ -42,6 +45,9 @@ _HELD = 1 << 25
 _BYTES_OF_CELLS = 4 * 8 * CELLS
 # Binning models with a smaller share add nothing to a sum in float64.
 _NEGLIGIBLE = 1e-18
+# After so many seconds and classes it is known how long a fit will take; a longer one than this is announced.
+_SECONDS_OF_TRIAL, _CLASSES_OF_TRIAL = 3.0, 10
+_LONG_SECONDS = 60.0
 # Bins of the step function of a class that was masked in all rows.
 _UNKNOWN_BINS = 15
 # A Beta prior needs positive numbers, and the middle of a bin between 0 and the next number is 0 by rounding.
@@ -72,7 +78,9 @@ class OneVsRest(Calibrator):
     def _fit(self, data: FitData) -> None:
         if not data.in_memory:
             data.count()  # a stream may turn out to be small
-        tables = [self._unknown() if groups is None else self._table(groups) for groups in self._groups(data)]
+        clock = _FitClock(type(self).__name__, data)
+        rankings = clock.watched(self._groups(data))
+        tables = [self._unknown() if groups is None else self._table(groups) for groups in rankings]
         columns = (stacked(column) for column in zip(*tables, strict=True))
         self._set(**dict(zip(self.FITTED, columns, strict=True)))
 
@@ -101,6 +109,52 @@ class OneVsRest(Calibrator):
             uniform = left / left.sum(1, keepdim=True)
             probs = torch.where(total > 0, mapped / torch.where(total > 0, total, 1.0), uniform)
         return torch.where(masked, -math.inf, torch.log(probs.clamp(min=torch.finfo(logits.dtype).tiny)))
+
+
+class _FitClock:
+    """Tells how far a fit class by class has come, or warns of one that will take long.
+
+    What a pass over the rows takes, before the first of some classes, is kept apart from what each class takes.
+    """
+
+    def __init__(self, name: str, data: FitData) -> None:
+        self._name, self._data, self._warned = name, data, data.progress is not None
+        self._seconds_of_passes = self._seconds_of_classes = 0.0
+        self._passes = 0
+
+    def watched(self, groups: Iterator[ScoreGroups | None]) -> Iterator[ScoreGroups | None]:
+        """The rankings as they come."""
+        asked, read = time.perf_counter(), self._data.passes
+        for done, each in enumerate(groups):
+            came = time.perf_counter()
+            if self._data.passes > read:  # the rows were read for it
+                self._seconds_of_passes, self._passes = self._seconds_of_passes + came - asked, self._passes + 1
+                asked, read = came, self._data.passes
+            yield each
+            now = time.perf_counter()
+            self._seconds_of_classes += now - asked
+            self._tell(done + 1)
+            asked = time.perf_counter()
+
+    def _tell(self, done: int) -> None:
+        total = max(1, self._data.num_classes - (self._data.num_classes == 2))
+        if self._data.progress is not None:
+            self._data.progress(done, total, f"{self._name}: class {done:,} of {total:,}")
+        spent = self._seconds_of_passes + self._seconds_of_classes
+        if self._warned or spent < _SECONDS_OF_TRIAL or done < _CLASSES_OF_TRIAL:
+            return
+        together = max(1, min(total, _HELD // max(1, self._data.num_rows)))
+        passes = math.ceil(total / together) * self._seconds_of_passes / max(1, self._passes)
+        expected = passes + total * self._seconds_of_classes / done
+        if expected > _LONG_SECONDS:
+            self._warned = True
+            warnings.warn(
+                f"{self._name} fits a function for each of {total:,} classes, which takes about "
+                f"{expected / 60:,.0f} minutes here. Pass progress= to fit to follow it; VectorScaling is fitted to "
+                "all classes at once.",
+                InputWarning,
+                stacklevel=2,
+            )
 
 
 class HistogramBinning(OneVsRest):

@@ -228,7 +228,7 @@ def _in_memory(
     rows = divide(table, fit_table, asked, same_file=same_files(fit_files, score_files))
     how = replace(how, num_resamples=how.num_resamples or usual_resamples((rows.score or rows.fit).num_rows))
     advance(0, 1, f"fitting {method}")
-    _fit(calibrator, rows)
+    _fit(calibrator, rows, advance)
     before: AssessmentResult | None = None
     after: AssessmentResult | None = None
     changes: list[MeasureDifference] = []
@@ -259,7 +259,7 @@ def _streamed(
     if same_files(fit_files, score_files) and not (asked.allow_same_data or asked.fit_split):
         raise InputError(f"--fit: {fit_files[0]} is scored as well. Score other rows, or add --allow-same-data.")
     rows = divide_streams(reader, score_files, fit_files, asked)
-    calibrator.fit(reader.on(rows.fit))
+    calibrator.fit(reader.on(rows.fit), progress=reader.advance)
     before, after, scored = None, None, 0
     if rows.score is not None:
         before, evaluation = reader.measure(rows.score, how)
@@ -303,11 +303,11 @@ def _place(out: str | None, calibrator: Calibrator) -> str:
     return out
 
 
-def _fit(calibrator: Calibrator, rows: DividedRows) -> None:
+def _fit(calibrator: Calibrator, rows: DividedRows, advance: Advance) -> None:
     table = rows.fit
     assert table.labels is not None
     try:
-        calibrator.fit(table.scores, table.labels, kind=table.kind, sample_weight=table.weights)
+        calibrator.fit(table.scores, table.labels, kind=table.kind, sample_weight=table.weights, progress=advance)
     except InputError as error:  # it names an argument, which says nothing to who gave a file
         raise InputError(f"{table.name}: {str(error).removeprefix('logits: ')}") from error
 

@@ -313,7 +313,7 @@ class _VisitedPoints:
 
     def _value(self, confidence: Array) -> float:
         """The criterion of the confidences of all rows."""
-        key = hashlib.blake2b(np.ascontiguousarray(confidence), digest_size=16).digest()
+        key = hashlib.blake2b(np.ascontiguousarray(confidence).data, digest_size=16).digest()
         if key not in self._known:
             self._known[key] = self._criterion.of_confidences(confidence, self._correct, self._weight)
         return self._known[key]
