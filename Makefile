@@ -103,7 +103,7 @@ MINUTES ?= 1
 SEED    ?= 0
 TARGETS ?=
 
-fuzz: $(VENV)/dev.stamp  ## Throw drawn cases at readers, calibrator files, measures and losses (MINUTES=1 each, SEED=0, TARGETS=all)
+fuzz: $(VENV)/dev.stamp  ## Throw drawn cases at readers, calibrator files, measures, losses and recipes (MINUTES=1 each, SEED=0, TARGETS=all)
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) $(TARGETS)
 
 $(VENV)/mutants.stamp: $(VENV)/dev.stamp

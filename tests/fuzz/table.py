@@ -12,6 +12,7 @@ _MODULES = {
     "calibrator-files": "tests.fuzz.calibrator_files",
     "metrics": "tests.fuzz.metrics",
     "losses": "tests.fuzz.losses",
+    "recipes": "lab.tests.fuzz.recipes",
 }
 
 NAMES = tuple(_MODULES)

@@ -28,6 +28,7 @@ import yaml
 from pydantic import ValidationError
 
 from focalcal.errors import InputError
+from focalcal.files.messages import shown
 from focalcal_lab.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ Values: TypeAlias = "dict[str, Any]"
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _MOST = 1000  # recipes of one file: more is a slip in `for`
+_MOST_VALUES = 100_000  # of one file, with what aliases repeat
+_LONGEST_MESSAGE = 600
 
 
 @cache
@@ -118,6 +121,13 @@ def read_recipes(text: str, source: str = "recipe") -> dict[str, Recipe]:
     Traceback (most recent call last):
     focalcal.errors.InputError: a.yaml, recipe a: training: Field required.
     """
+    try:
+        return _read_recipes(text, source)
+    except InputError as error:  # which may quote the file, and the file may hold anything
+        raise InputError(shown(str(error), _LONGEST_MESSAGE)) from None
+
+
+def _read_recipes(text: str, source: str) -> dict[str, Recipe]:
     document = _document(text, source)
     variants = _mapping(document.get("variants") or {}, "variants", source)
     found: dict[str, Recipe] = {}
@@ -189,7 +199,7 @@ def _document(text: str, source: str) -> dict[str, Any]:
 def _parse(text: str, source: str) -> Any:
     """YAML by the safe loader, which makes plain values only; a key given twice is refused, which YAML lets pass."""
     try:
-        _refuse_repeated_keys(yaml.compose(text, yaml.SafeLoader), source)
+        _check_nodes(yaml.compose(text, yaml.SafeLoader), source, itertools.count(1))
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
         if isinstance(error, InputError):
@@ -199,8 +209,13 @@ def _parse(text: str, source: str) -> Any:
         raise InputError(f"{source}: must not be nested without end.") from None
 
 
-def _refuse_repeated_keys(node: Any, source: str) -> None:
-    """Go through the parsed nodes; what holds itself runs into the recursion limit here and not later."""
+def _check_nodes(node: Any, source: str, numbers: Iterator[int]) -> None:
+    """Refuse keys that are repeated, and more values than a recipe can need: a few aliases stand for billions.
+
+    What holds itself runs into the recursion limit here and not later.
+    """
+    if next(numbers) > _MOST_VALUES:
+        raise InputError(f"{source}: must hold at most {_MOST_VALUES:,} values, with those that aliases repeat.")
     if node is None or isinstance(node.value, str):
         return
     if node.id == "mapping":
@@ -211,7 +226,7 @@ def _refuse_repeated_keys(node: Any, source: str) -> None:
                 raise InputError(f"{source}: {key}: must be given once; got it twice, in the mapping of line {line}.")
     for each in node.value:
         for part in each if isinstance(each, tuple) else (each,):
-            _refuse_repeated_keys(part, source)
+            _check_nodes(part, source, numbers)
 
 
 def _mapping(value: Any, field: str, source: str) -> dict[str, Any]:

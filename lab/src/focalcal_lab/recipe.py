@@ -7,11 +7,30 @@ import json
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    field_validator,
+    model_validator,
+)
 
 from focalcal.errors import InputError
 from focalcal_lab.path_below import check_name
 
+_PLAIN = TypeAdapter(dict[str, JsonValue])
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of plain values: YAML also has dates, bytes and sets, of which a fingerprint cannot be made."""
+    _PLAIN.validate_python(options, strict=True)
+    return options
+
+
+Options = Annotated[dict[str, Any], AfterValidator(_plain)]
 # Names that become names of files and folders. That of a recipe may have a folder: cpu/digits.
 FileName = Annotated[str, AfterValidator(check_name)]
 RecipeName = Annotated[str, AfterValidator(partial(check_name, most_parts=2))]
@@ -26,14 +45,14 @@ Every: TypeAlias = 'Literal["epoch"] | int | list[tuple[int, Literal["epoch"] | 
 class RecipePart(BaseModel):
     """A part of a recipe: no field beyond those named, and nothing changes after it was read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DataPart(RecipePart):
     """Which data: a name of `focalcal_lab.data.DATA` and options of its loader."""
 
     name: str
-    options: dict[str, Any] = {}
+    options: Options = {}
 
     @field_validator("options")
     @classmethod
@@ -50,7 +69,7 @@ class ModelPart(RecipePart):
     """Which network: a name of `focalcal_lab.models.MODELS` and options of its maker."""
 
     name: str
-    options: dict[str, Any] = {}
+    options: Options = {}
 
 
 class Optimizer(RecipePart):
@@ -91,7 +110,7 @@ class Method(RecipePart):
     """A row of a table: a loss by its name in `focalcal.losses.table`, its options, and when gammas are updated."""
 
     loss: str
-    options: dict[str, Any] = {}
+    options: Options = {}
     every: Every = "epoch"
 
 
@@ -106,7 +125,7 @@ class Calibration(RecipePart):
     phase: FileName
     method: str
     criterion: FileName | None = None
-    options: dict[str, Any] = {}
+    options: Options = {}
     after: str | None = None
     metrics: list[str] = []
 
