@@ -16,6 +16,8 @@ _MODULES = {
 }
 
 NAMES = tuple(_MODULES)
+# Packages without which a target cannot be tried: the library is also tested without the lab.
+NEEDS = {"recipes": "focalcal_lab"}
 
 
 @cache

@@ -9,7 +9,7 @@ import pytest
 from tests.fuzz.corpus import corpus_files, read_case
 from tests.fuzz.guard import Guard
 from tests.fuzz.runner import checker
-from tests.fuzz.table import NAMES, find_target
+from tests.fuzz.table import NAMES, NEEDS, find_target
 
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
@@ -26,6 +26,7 @@ def guard():
 @pytest.mark.parametrize("path", corpus_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_case_of_the_corpus_ends_well(path, guard):
     name, kept = read_case(path)
+    pytest.importorskip(NEEDS.get(name, "focalcal"))
     outcome = checker(find_target(name), guard)(kept.case)
     assert outcome == (kept.outcome or outcome)
 

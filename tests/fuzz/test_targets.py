@@ -13,7 +13,7 @@ from tests.fuzz import losses, metrics
 from tests.fuzz.corpus import read_case
 from tests.fuzz.guard import Guard
 from tests.fuzz.runner import run
-from tests.fuzz.table import NAMES, find_target
+from tests.fuzz.table import NAMES, NEEDS, find_target
 from tests.fuzz.target import Target
 
 pytest.importorskip("pyarrow")
@@ -25,6 +25,7 @@ SEED = 0
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_with_a_fixed_seed_finds_nothing(name, tmp_path):
+    pytest.importorskip(NEEDS.get(name, "focalcal"))
     target = find_target(name)
     run(target, seed=SEED, cases=target.in_ci, folder=tmp_path).require_good(target)
 
