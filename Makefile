@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --no-compile --constraint constraints.txt
 # Two workers. Tests that share something dear, such as the built site, are a group and go to the same worker.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
-.PHONY: help demo install test test-times check-oldest types check docs serve docs-version format bench fuzz mutants clean
+.PHONY: help demo install test test-times check-oldest types check docs serve docs-version format bench fuzz fuzz-guided mutants clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -105,6 +105,14 @@ TARGETS ?=
 
 fuzz: $(VENV)/dev.stamp  ## Throw drawn cases at readers, calibrator files, measures, losses and recipes (MINUTES=1 each, SEED=0, TARGETS=all)
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) $(TARGETS)
+
+$(VENV)/fuzz.stamp: $(VENV)/dev.stamp
+	$(INSTALL) --editable '.[fuzz]'
+	@touch $@
+
+FORMAT ?= csv
+fuzz-guided: $(VENV)/fuzz.stamp  ## Let coverage lead to damaged files of one format, with atheris (FORMAT=csv, npz, ..., calibrator-files)
+	$(BIN)/python -m tests.fuzz.guided $(FORMAT) --minutes $(MINUTES)
 
 $(VENV)/mutants.stamp: $(VENV)/dev.stamp
 	$(INSTALL) --editable '.[mutants]'

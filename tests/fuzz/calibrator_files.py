@@ -38,23 +38,24 @@ _METHODS = (
     "Calibrator",
 )
 _KEYS = ("settings", "fitted", "report", "num_classes", "parts", "class_names", "kind", "method", "schema_version")
-_CLASSES = 3  # of the examples that are not for two
+_CLASSES, _MOST_CLASSES = 3, 1000  # of the rows that a calibrator is applied to
 
 
 # --------------------------------------------------------------------------------------------------------- the forgery
 
 
 @cache
-def _examples() -> tuple[bytes, ...]:
+def examples() -> tuple[bytes, ...]:
+    """Valid files of all methods."""
     return tuple(path.read_bytes() for path in sorted(_EXAMPLES.iterdir()) if path.stem != "expected")
 
 
 def forged(seed: int) -> Case:
     """A calibrator file with one to three things done to it; the same for the same seed."""
     rng = random.Random(seed)
-    content = rng.choice(_examples())
+    content = rng.choice(examples())
     if rng.random() < 0.15:
-        return {"file": packed(rng.choice(OF_BYTES)(rng, content, rng.choice(_examples())))}
+        return {"file": packed(rng.choice(OF_BYTES)(rng, content, rng.choice(examples())))}
     document, arrays = _apart(content)
     for _ in range(rng.choice((1, 1, 2, 3))):
         _changed_arrays(rng, arrays) if arrays and rng.random() < 0.5 else _changed_document(rng, document)
@@ -123,7 +124,7 @@ def _changed_document(rng: random.Random, document: dict[str, Any]) -> None:
     elif choice < 0.45:
         document["method"] = rng.choice(_METHODS)
     elif choice < 0.55:
-        document[rng.choice(_KEYS)] = rng.choice((None, {}, [], 0, -1, 2, 10**9, "x", [document], {"gamma": 1.0}))
+        document[rng.choice(_KEYS)] = rng.choice((None, {}, [], 0, -1, 2, 10**9, "x", [dict(document)], {"gamma": 1.0}))
     else:
         changed_json(rng, document)
 
@@ -170,7 +171,7 @@ def _content(case: Case) -> bytes:
 
 @cache
 def _warm_up() -> None:
-    for content in _examples():
+    for content in examples():
         assert _check(content) == "works"
 
 
@@ -188,7 +189,9 @@ def _check(content: bytes) -> str:
 
 def _applied(calibrator: Calibrator, kind: str) -> None:
     """The probabilities of some rows, sure ones and undecided ones among them, are probabilities."""
-    wide = np.random.default_rng(0).normal(size=(8, calibrator.num_classes_ or _CLASSES))
+    said = calibrator.num_classes_
+    classes = said if isinstance(said, int) and 2 <= said <= _MOST_CLASSES else _CLASSES
+    wide = np.random.default_rng(0).normal(size=(8, classes))
     wide[1], wide[2, 0], wide[3, 0] = 0.0, 50.0, -50.0
     odds = np.exp(wide - wide.max(1, keepdims=True))
     scores = odds / odds.sum(1, keepdims=True) if kind == "probs" else wide
