@@ -172,6 +172,14 @@ def calibrators_that(trait):
     return pytest.mark.parametrize("case", chosen, ids=lambda case: case.id)
 
 
+def require_no_worse(case, report):
+    """A fit never ends worse than the raw logits; what was given and not searched for may."""
+    given = report.iterations == 0
+    assert case.ready or not given
+    if not given:
+        assert report.after <= report.before
+
+
 def close(given, expected, tolerance=1e-9):
     np.testing.assert_allclose(np.asarray(given), np.asarray(expected), rtol=tolerance, atol=tolerance)
 

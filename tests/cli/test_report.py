@@ -40,10 +40,15 @@ def test_the_command_writes_the_page_and_prints_the_verdicts(folder):
     assert answer.code == 0, answer.err
     assert answer.err == ""
     rows = halves(400) == "test"
+    scores, labels = TABLE.scores[rows], TABLE.labels[rows]
     lines = answer.out.splitlines()
-    assert lines[0] == f"split: {assess(TABLE.scores[rows], TABLE.labels[rows]).verdict}"
+    assert lines[0] == f"split: {assess(scores, labels).verdict}"
+    for line, method in ((lines[1], fc.TemperatureScaling()), (lines[2], fc.FocalTemperatureScaling())):
+        method.fit(TABLE.scores[~rows], TABLE.labels[~rows])
+        said = f"T = {method.temperature_:.2f}): {assess(method(scores), labels, kind='log_probs').verdict}"
+        assert line.endswith(said)
     assert lines[1].startswith("  temperature (T = ")
-    assert lines[2].startswith("  focal-temperature (γ = ")
+    assert lines[2].startswith(f"  focal-temperature (γ = {method.gamma_:.2f}, T = ")
     assert "  fitted to split val (200 rows), scored on split test (200 rows)" in lines
     assert "Written: report.html (" in answer.out
     assert (folder / "report.html").read_text().lower().startswith("<!doctype html>")
