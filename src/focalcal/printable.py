@@ -30,3 +30,13 @@ def printable_json(document: str) -> str:
 
 def _escaped(text: str, escape: Callable[[str], str]) -> str:
     return _UNSAFE.sub(lambda found: escape(found[0]), text)
+
+
+def shown(text: object, longest: int = 60) -> str:
+    """Format text for a message: on one line, of bounded length, without control characters.
+
+    >>> shown("two\\nlines"), shown("a long one", longest=8)
+    ('two lines', 'a lon...')
+    """
+    line = printable(str(text).replace("\n", " ").replace("\t", " "))
+    return line if len(line) <= longest else line[: longest - 3] + "..."

@@ -24,11 +24,13 @@ from focalcal.calibrators.fitted_values import require_probabilities, require_va
 from focalcal.calibrators.table import find_calibrator
 from focalcal.core.checks import require
 from focalcal.errors import FileFormatError, FocalCalError
+from focalcal.printable import shown
 
 FORMAT = "focalcal calibrator"
 SCHEMA_VERSION = 1
 _KEY = "focalcal"  # of the document among the safetensors metadata
-_SHOWN = 40  # characters of a value in a message
+_DEEPEST = 20  # levels of calibrators made of calibrators; nobody needs three
+_LONGEST = 300  # characters of another message in ours, which may repeat what the file says
 
 
 def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
@@ -72,11 +74,12 @@ def load_calibrator(path: str | Path) -> Calibrator:
     content = Path(path).read_bytes()
     document, arrays = _parse(content, str(path))
     if document.get("format") != FORMAT:
-        raise FileFormatError(f"{path}: not a focalcal calibrator (its format is {document.get('format')!r}).")
+        said = shown(repr(document.get("format")))
+        raise FileFormatError(f"{path}: not a focalcal calibrator (its format is {said}).")
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise FileFormatError(
-            f"{path}: has schema version {version!r}; this focalcal reads version {SCHEMA_VERSION}. "
+            f"{path}: has schema version {shown(repr(version))}; this focalcal reads version {SCHEMA_VERSION}. "
             "Install the focalcal that wrote it, or fit and save again."
         )
     stated = document.pop("sha256", None)
@@ -87,9 +90,9 @@ def load_calibrator(path: str | Path) -> Calibrator:
         require(not arrays, "arrays", "must belong to the calibrator", ", ".join(arrays))
         require_probabilities(calibrator)
     except FocalCalError as error:
-        raise FileFormatError(f"{path}: {error}") from error
+        raise FileFormatError(f"{path}: {shown(error, 2 * _LONGEST)}") from error
     except Exception as error:  # whatever forged values make of a constructor
-        said = f"{type(error).__name__}: {error}"
+        said = f"{type(error).__name__}: {shown(error, _LONGEST)}"
         raise FileFormatError(f"{path}: is not a calibrator that focalcal can rebuild ({said}).") from error
     return calibrator
 
@@ -116,6 +119,8 @@ def _describe(calibrator: Calibrator, prefix: str, arrays: dict[str, Tensor]) ->
 
 def _build(document: dict[str, Any], prefix: str, arrays: dict[str, Tensor]) -> Calibrator:
     if document["method"] == Compose.__name__:
+        depth = prefix.count(".")
+        require(depth < _DEEPEST, "parts", f"must not be nested more than {_DEEPEST} deep", "more")
         parts = [_build(part, f"{prefix}{i}.", arrays) for i, part in enumerate(document["parts"])]
         calibrator: Calibrator = Compose(*parts)
     else:
@@ -135,7 +140,7 @@ def _build(document: dict[str, Any], prefix: str, arrays: dict[str, Tensor]) -> 
 
 def _number(name: str, value: object) -> float:
     plain = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    require(plain, name, "must be a finite number", repr(value)[:_SHOWN])
+    require(plain, name, "must be a finite number", shown(repr(value)))
     return float(value)  # type: ignore[arg-type]
 
 
@@ -157,7 +162,8 @@ def _parse(content: bytes, path: str) -> tuple[dict[str, Any], dict[str, Tensor]
             arrays = load(content)
             document = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][_KEY])
     except Exception as error:  # whatever a broken file makes of a parser
-        raise FileFormatError(f"{path}: is neither complete JSON nor a complete safetensors file ({error}).") from error
+        said = shown(error, _LONGEST)
+        raise FileFormatError(f"{path}: is neither complete JSON nor a complete safetensors file ({said}).") from error
     if not isinstance(document, dict):
         raise FileFormatError(f"{path}: holds {type(document).__name__}, not a calibrator.")
     return document, arrays

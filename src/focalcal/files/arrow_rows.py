@@ -14,9 +14,9 @@ from focalcal.errors import FileFormatError, InputError, MissingExtraError
 from focalcal.files.checks import look_up
 from focalcal.files.column_names import ScoreColumns, find_parts
 from focalcal.files.memory_limits import require_short, rows_per_batch
-from focalcal.files.messages import shown
 from focalcal.files.named_arrays import strings_of
 from focalcal.files.prediction_table import Columns, PredictionTable
+from focalcal.printable import shown
 
 
 def pyarrow() -> Any:

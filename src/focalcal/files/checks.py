@@ -11,8 +11,9 @@ from focalcal.core.checks import SUM_TOLERANCE, Array, from_numpy
 from focalcal.core.masking import has_masks, mask_limit, unify_masks
 from focalcal.core.score_kinds import Kind
 from focalcal.errors import InputError
-from focalcal.files.messages import listed, shown
+from focalcal.files.messages import listed
 from focalcal.files.prediction_table import PredictionTable
+from focalcal.printable import shown
 
 Where = Callable[[int], str]
 

@@ -27,9 +27,10 @@ from focalcal.files.column_names import (
     require_once,
 )
 from focalcal.files.memory_limits import require_memory, require_short, rows_per_batch
-from focalcal.files.messages import listed, shown
+from focalcal.files.messages import listed
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
+from focalcal.printable import shown
 
 if TYPE_CHECKING:
     from _csv import Reader

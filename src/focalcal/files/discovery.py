@@ -16,12 +16,12 @@ from urllib.parse import unquote
 from focalcal.atomic import names_full_disk
 from focalcal.core.score_kinds import KINDS
 from focalcal.errors import InputError
-from focalcal.files.messages import shown
 from focalcal.files.npy import open_npy
 from focalcal.files.remote import is_address, remote_sources
 from focalcal.files.shard import Shard
 from focalcal.files.source_file import SourceFile, readable_file
 from focalcal.files.table import CSV, NPY, SNIFFED, format_by_bytes, format_of, known_suffixes, suffixes_that
+from focalcal.printable import shown
 
 STANDARD_INPUT = "-"
 _SIGNS = "*?["

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from focalcal.printable import printable
+from focalcal.printable import shown
 
 _SHOWN = 12
 
@@ -17,16 +17,6 @@ def listed(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(shown, names[:_SHOWN])) + more or "nothing"
-
-
-def shown(text: object, longest: int = 60) -> str:
-    """Format text for a message: on one line, of bounded length, without control characters.
-
-    >>> shown("two\\nlines"), shown("a long one", longest=8)
-    ('two lines', 'a lon...')
-    """
-    line = printable(str(text).replace("\n", " ").replace("\t", " "))
-    return line if len(line) <= longest else line[: longest - 3] + "..."
 
 
 def is_text(text: str) -> bool:

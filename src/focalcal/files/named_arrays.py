@@ -18,8 +18,9 @@ from focalcal.errors import FileFormatError, InputError
 from focalcal.files.checks import check_classes
 from focalcal.files.column_names import HISTORY, find_part, find_parts, find_score_key, require_free
 from focalcal.files.memory_limits import require_memory, require_short, rows_per_batch
-from focalcal.files.messages import is_text, shown
+from focalcal.files.messages import is_text
 from focalcal.files.prediction_table import Columns, PredictionTable
+from focalcal.printable import shown
 
 if TYPE_CHECKING:
     from focalcal.files.rewriting import RewriteJob

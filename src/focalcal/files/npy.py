@@ -17,7 +17,6 @@ from numpy.lib import format as npy_format
 from focalcal.core.checks import Array
 from focalcal.core.score_kinds import KINDS, Kind
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.messages import shown
 from focalcal.files.named_arrays import (
     ArrayFile,
     StoredArray,
@@ -30,6 +29,7 @@ from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
 from focalcal.files.table import NPY
 from focalcal.machine import readable
+from focalcal.printable import shown
 
 # numpy itself writes headers of about a hundred bytes; longer ones have structured dtypes, which no score has.
 _LONGEST_HEADER = 1 << 14

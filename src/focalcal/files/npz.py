@@ -14,12 +14,12 @@ import numpy as np
 
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files.memory_limits import DEFLATE_RATIO, require_no_bomb
-from focalcal.files.messages import shown
 from focalcal.files.named_arrays import ArrayFile, StoredArray, array_tables, arrays_of, read_arrays
 from focalcal.files.npy import chunks_of, npy_bytes, rewritten_npy, stored_npy
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
 from focalcal.files.table import NPZ, SNIFFED
+from focalcal.printable import shown
 
 if TYPE_CHECKING:
     from focalcal.files.rewriting import RewriteJob

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from focalcal.errors import FileFormatError
-from focalcal.files.messages import is_text, shown
+from focalcal.files.messages import is_text
 from focalcal.files.named_arrays import (
     ArrayFile,
     StoredArray,
@@ -24,6 +24,7 @@ from focalcal.files.named_arrays import (
 )
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
+from focalcal.printable import shown
 
 if TYPE_CHECKING:
     from focalcal.files.rewriting import RewriteJob
