@@ -29,7 +29,7 @@ _DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch
 # So large that the sum of a batch is still a number in float32.
 _LARGEST = {"float64": 1e300, "float32": 1e36, "bfloat16": 1e36, "float16": 6e4}
 # At or below it a class is masked.
-_MASKED = {**dict.fromkeys(_DTYPES, -(2.0**119)), "float16": -32752.0}
+MASKED = {**dict.fromkeys(_DTYPES, -(2.0**119)), "float16": -32752.0}
 _CLOSE = {"float64": 1e-11, "float32": 5e-6, "bfloat16": 5e-6, "float16": 5e-6}
 _JUMP = 1e-5
 
@@ -45,7 +45,7 @@ def cases(draw: st.DrawFn) -> Case:
     dtype = draw(st.sampled_from(tuple(_DTYPES)))
     gamma = draw(st.one_of(st.sampled_from((0.0, 0.5, 1.0, 2.0, 3.0, 20.0, -0.5, -2.0)), st.floats(-3, 8)))
     usual, largest = st.integers(-160, 160).map(lambda n: n / 16), _LARGEST[dtype]
-    masks = (-math.inf, torch.finfo(_DTYPES[dtype]).min, _MASKED[dtype], -1e36 if dtype != "float16" else -6e4)
+    masks = (-math.inf, torch.finfo(_DTYPES[dtype]).min, MASKED[dtype], -1e36 if dtype != "float16" else -6e4)
     masks = masks[1:] if name == "linear" else masks  # a layer that multiplies by 0 makes NaN of infinity
     odd = st.sampled_from((0.0, 40.0, -100.0, 1000.0, *masks))
     value = st.one_of(usual, usual, odd, st.floats(-largest, largest))
@@ -199,7 +199,7 @@ def check(case: Case) -> str:
     definition = LOSSES[case["loss"]]
     wide, numbers = np.array(case["logits"], dtype=np.float64), np.array(case["labels"])
     logits = torch.tensor(wide).to(_DTYPES[case["dtype"]]).requires_grad_()
-    wide = np.where(wide <= _MASKED[case["dtype"]], -math.inf, wide)
+    wide = np.where(wide <= MASKED[case["dtype"]], -math.inf, wide)
     if (wide[np.arange(len(numbers)), numbers] == -math.inf).any():
         _require_refused(lambda: definition.call(case, logits, torch.tensor(numbers)))
         return "refused"

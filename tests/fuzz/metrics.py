@@ -26,6 +26,7 @@ from focalcal.core.checks import Array
 from focalcal.errors import InputWarning
 from focalcal.metrics.table import MEASURES
 from tests import oracles
+from tests.fuzz.losses import MASKED
 from tests.fuzz.target import Case, Target
 from tests.golden import definitions
 from tests.golden.definitions import Pairs, binned, cut, debiased
@@ -73,8 +74,10 @@ def _row_of_logits(classes: int, dtype: str) -> st.SearchStrategy[list[float]]:
     width = int(dtype[-2:])
     largest = float(np.dtype(dtype).type(_LARGEST[dtype]))
     usual, any_size = st.integers(-80, 80).map(lambda n: n / 8), st.floats(-largest, largest, width=width)  # type: ignore[arg-type]
-    tiny = st.sampled_from((0.0, -0.0, 2.0**-24, 2.0**-14, 1.0, -1.0, 40.0, -100.0, 1000.0))
-    return st.lists(st.one_of(usual, usual, tiny, any_size), min_size=classes, max_size=classes)
+    odd = (0.0, -0.0, 2.0**-24, 2.0**-14, 1.0, -1.0, 40.0, -100.0, 1000.0)
+    odd += (-math.inf, MASKED[dtype], float(np.finfo(dtype).min))
+    row = st.lists(st.one_of(usual, usual, st.sampled_from(odd), any_size), min_size=classes, max_size=classes)
+    return row.filter(lambda given: max(given) > MASKED[dtype])
 
 
 def _weights(rows: int, share: int) -> st.SearchStrategy[list[float]]:
@@ -286,6 +289,7 @@ def _scores_of(case: Case) -> tuple[Array, str]:
     scores = np.array(case["scores"], dtype=case["dtype"])
     if case["kind"] == "logits":
         return scores, "logits"
+    scores = np.where(scores <= MASKED[case["dtype"]], -math.inf, scores.astype(np.float64))
     exact = [[float(mp.log(v)) if v > 0 else -math.inf for v in oracles.probabilities(row)] for row in scores.tolist()]
     wide = "float64" if case["dtype"] == "float64" else "float32"
     return np.array(exact, dtype=wide), "log_probs"
@@ -297,7 +301,10 @@ def _exact(case: Case, scores: Array, kind: str) -> Rows:
     share = 1 if all(w == round(w) for w in given) else 4
     times = [round(w * share) for w in given]
     with mp.workdps(oracles.DIGITS):
-        plain = scores.astype(np.float64).tolist()
+        plain = scores.astype(np.float64)
+        if kind != "probs":  # a masked class is impossible
+            plain[plain <= MASKED[case["dtype"] if kind == "logits" else "float32"]] = -math.inf
+        plain = plain.tolist()
         probs = [_probabilities(row, kind) for row in plain]
     order = [sorted(range(len(row)), key=lambda k, row=row: (-row[k], k)) for row in plain]
     picked = [i for i, n in enumerate(times) for _ in range(n)]
@@ -317,7 +324,7 @@ def _probabilities(row: list[float], kind: str) -> list[mp.mpf]:
 def _far_from_jumps(rows: Rows, near: float) -> bool:
     """Whether rounding can neither move a row to another bin nor break or make a tie."""
     numbers = {rows.num_bins, *range(1, len(rows.labels) + 1)}
-    edges = np.array(sorted({k / n for n in numbers for k in range(n)} | {0.99}))
+    edges = np.array(sorted({k / n for n in numbers for k in range(1, n)} | {0.99}))
     columns = [rows.pairs, *rows.by_class]
     values = [np.array(sorted({confidence for confidence, _ in each})) for each in columns]
     return all(
