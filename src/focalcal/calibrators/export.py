@@ -126,10 +126,15 @@ def _translate(onnx: Any, module: nn.Module, example: Tensor, input_name: str, o
 
 
 def _logits(rows: int, num_classes: int) -> Tensor:
-    """Rows of all degrees of certainty: logits from 0.01 to 30 apart, and one class that leads by 0 to 100."""
+    """Rows of all degrees of certainty: logits from 0.01 to 30 apart, and one class that leads by 0 to 100.
+
+    In the last rows of many, all classes but two are masked, and all but one.
+    """
     generator = torch.Generator().manual_seed(0)
     half = (rows + 1) // 2
     logits = torch.randn(rows, num_classes, generator=generator)
     logits[:half] *= torch.logspace(-2, 1.5, half).unsqueeze(1)
     logits[half:, 0] += torch.linspace(0, 100, rows - half)
+    if rows > 2:
+        logits[-2, 2:], logits[-1, 1:] = float("-inf"), float("-inf")
     return logits

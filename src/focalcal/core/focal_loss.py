@@ -42,7 +42,7 @@ _WHOLE = 1 << 22
 _TINY = 1e-37
 # What is divided by is at least this: the odds of a float64 row are 0 where they underflow or nothing else is left.
 _TINIEST = 1e-307
-_MASKED = mask_limit(torch.float32)  # that of float64, too
+_MASKED = mask_limit(torch.float32)  # that of bfloat16 and float64, too; ONNX clips at numbers of float32 only
 _LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.float64)}
 
 
@@ -78,7 +78,7 @@ def log_odds(logits: Tensor, labels: Tensor) -> Tensor:
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     index = labels.unsqueeze(1)
     others = logits.scatter(1, index, float("-inf"))
-    best = others.detach().amax(1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
+    best = others.detach().amax(1, keepdim=True).clamp_min(_MASKED)
     wide = wide_dtype(logits.device)
     rest = torch.exp(others - best).sum(1, keepdim=True).to(wide)  # at least 1, or 0 where no other class is left
     true = logits.gather(1, index).to(wide)
@@ -112,7 +112,7 @@ def _exact_rows(logits: Tensor, labels: Tensor) -> _RowTerms:
     wide, index = wide_dtype(logits.device), labels.unsqueeze(1)
     true = logits.gather(1, index).to(wide)
     shares = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True).scatter_(1, index, float("-inf"))
-    best = shares.amax(1, keepdim=True).clamp_min_(torch.finfo(shares.dtype).min)
+    best = shares.amax(1, keepdim=True).clamp_min_(_MASKED)
     total = shares.sub_(best).exp_().sum(1, keepdim=True).to(wide)  # at least 1, or 0 where no other class is left
     odds = torch.where(true <= mask_limit(logits.dtype), -math.inf, (true - best.to(wide)) - torch.log(total))
     terms: list[Any] = [total.clamp_min_(1.0), *from_log_odds(odds)]
