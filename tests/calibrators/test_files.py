@@ -374,7 +374,8 @@ def test_a_safetensors_file_is_one_whatever_its_length(tmp_path, length):
     case = BY_FORMAT[".safetensors"]
     path = saved(case, tmp_path)
     with safe_open(path, framework="pt") as file:
-        arrays, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+        arrays = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  # written over below
+        metadata = file.metadata()
     for missing in range(length):
         save_file(arrays, path, {**metadata, "note": "x" * (length - missing)})
         if int.from_bytes(path.read_bytes()[:8], "little") == length:
