@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 import traceback
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,11 +71,17 @@ def _require_in_order(error: Exception, begins_with: str, limit: int | None) -> 
     rules = {
         "begins with the file": said.startswith(begins_with),
         "ends with a full stop": said.endswith("."),
-        "can be printed": said.isprintable(),
+        "is one line of text": not any(map(_steers, said)),
         "is short": len(said) < _LONGEST_MESSAGE,
     }
     broken = [rule for rule, holds in rules.items() if not holds]
     assert not broken, f"it is not so that the message {', '.join(broken)}: {said[:3000]!r}"
+
+
+def _steers(sign: str) -> bool:
+    """Whether a terminal may obey a character, or cannot be sent it."""
+    turns = unicodedata.bidirectional(sign) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+    return turns or unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
@@ -33,6 +34,20 @@ def test_a_run_with_a_fixed_seed_finds_nothing(name, tmp_path):
 def test_every_loss_and_every_measure_of_the_tables_has_a_definition_to_be_compared_with():
     assert set(metrics.DEFINITIONS) == set(MEASURES)
     assert set(LOSSES) <= set(losses.LOSSES)
+
+
+@pytest.mark.parametrize("name", losses.LOSSES)
+def test_every_loss_is_right_on_a_plain_batch(name):
+    logits = [[1.0, -0.5, 0.25], [-2.0, 3.0, 0.5], [0.0, 0.75, -1.5]]
+    case = {"loss": name, "gamma": 2.0, "dtype": "float64", "logits": logits, "labels": [0, 2, 1], "reduction": "mean"}
+    assert losses.check(case) == "right"
+
+
+def test_the_page_says_how_many_cases_ci_tries():
+    pytest.importorskip("focalcal_lab")
+    page = (Path(__file__).resolve().parents[2] / "docs/design/fuzzing.md").read_text()
+    for name in NAMES:
+        assert f"| `{name}` | {find_target(name).in_ci:,} |" in page
 
 
 def _planted(case):

@@ -58,8 +58,10 @@ def _unsound(table: PredictionTable) -> str:
 
 
 def _are_of_kind(scores: Array, kind: str) -> bool:
-    if kind == "logits":
-        return bool(np.isfinite(scores).all())
+    if kind == "logits":  # -inf masks a class
+        masked = scores == -np.inf
+        left = np.isfinite(scores).all() if scores.ndim == 1 else not masked.all(1).any()
+        return bool(left and (np.isfinite(scores) | masked).all())
     probs = np.exp(scores) if kind == "log_probs" else scores
     inside = bool(((probs >= 0) & (probs <= 1 + _TOLERANCE)).all())  # which no NaN is
     return inside and (probs.ndim == 1 or bool((abs(probs.sum(1) - 1) < _TOLERANCE).all()))
