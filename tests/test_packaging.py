@@ -254,7 +254,7 @@ def test_the_command_line_goes_from_a_file_to_calibrated_probabilities(library_a
 
 # ---------------------------------------------------------------------- what is promised was tried
 
-OWN_TOOLS = ("test", "dev", "docs", "mutants", "bench")
+OWN_TOOLS = ("test", "dev", "docs", "mutants", "fuzz", "bench")
 
 
 def test_the_lower_ends_of_all_ranges_are_the_versions_of_check_oldest():
