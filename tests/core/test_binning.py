@@ -111,3 +111,10 @@ def test_equal_mass_ece_is_that_of_the_bins(rows, digits, dtype):
             torch.from_numpy(confidence), torch.from_numpy(correct), num_bins=num_bins, edges="equal_mass"
         )
         assert equal_mass_ece(confidence, correct, num_bins) == pytest.approx(float(bin_norm(bins, "l1")), abs=1e-14)
+
+
+def test_the_accuracy_of_right_rows_is_never_above_1():
+    """Where weights are cut, bins are differences of cumulative sums, which round: with 1 and 22 to more than 1."""
+    confidence, weight = (torch.tensor(each, dtype=torch.float64) for each in ([0.5, 0.75], [1.0, 22.0]))
+    bins = bin_predictions(confidence, torch.ones(2), num_bins=3, edges="array_split", weight=weight)
+    assert bins.accuracy.max() <= 1

@@ -80,7 +80,8 @@ class Bins:
     def of_sums(edges: Tensor, count: Tensor, mass: Tensor, confidence: Tensor, accuracy: Tensor) -> Bins:
         """Bins from the sums of weighted confidence and correctness over the rows of each bin."""
         size = torch.where(mass > 0, mass, 1.0)
-        return Bins(edges=edges, count=count, confidence=confidence / size, accuracy=accuracy / size, mass=mass)
+        share = (accuracy / size).clamp(0, 1)  # differences of cumulative sums may leave it by rounding
+        return Bins(edges=edges, count=count, confidence=confidence / size, accuracy=share, mass=mass)
 
 
 def bin_predictions(
