@@ -28,7 +28,7 @@ import yaml
 from pydantic import ValidationError
 
 from focalcal.errors import InputError
-from focalcal.files.messages import shown
+from focalcal.printable import shown
 from focalcal_lab.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ Values: TypeAlias = "dict[str, Any]"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _MOST = 1000  # recipes of one file: more is a slip in `for`
 _MOST_VALUES = 100_000  # of one file, with what aliases repeat
+# How deep its values may lie in one another; recipes need seven levels or so. Python's own limit is not ours to know.
+_DEEPEST = 50
 _LONGEST_MESSAGE = 600
 
 
@@ -209,11 +211,13 @@ def _parse(text: str, source: str) -> Any:
         raise InputError(f"{source}: must not be nested without end.") from None
 
 
-def _check_nodes(node: Any, source: str, numbers: Iterator[int]) -> None:
+def _check_nodes(node: Any, source: str, numbers: Iterator[int], depth: int = 0) -> None:
     """Refuse keys that are repeated, and more values than a recipe can need: a few aliases stand for billions.
 
-    What holds itself runs into the recursion limit here and not later.
+    What holds itself comes to the end of the depth here and not later.
     """
+    if depth > _DEEPEST:
+        raise RecursionError
     if next(numbers) > _MOST_VALUES:
         raise InputError(f"{source}: must hold at most {_MOST_VALUES:,} values, with those that aliases repeat.")
     if node is None or isinstance(node.value, str):
@@ -226,7 +230,7 @@ def _check_nodes(node: Any, source: str, numbers: Iterator[int]) -> None:
                 raise InputError(f"{source}: {key}: must be given once; got it twice, in the mapping of line {line}.")
     for each in node.value:
         for part in each if isinstance(each, tuple) else (each,):
-            _check_nodes(part, source, numbers)
+            _check_nodes(part, source, numbers, depth + 1)
 
 
 def _mapping(value: Any, field: str, source: str) -> dict[str, Any]:

@@ -210,15 +210,18 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
 
     def predict_proba(self, X: Any) -> Array:
         """Calibrated probabilities (N, K), with columns in the order of `classes_`."""
-        each = [probabilities(*rows).numpy() for rows in self._calibrated(X)]
-        probs: Array = each[0] if len(each) == 1 else np.mean(each, axis=0)
-        return probs
+        return _mean_probs(list(self._calibrated(X)))
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the calibrated probabilities (N, K), exact where these underflow."""
-        each = [log_probabilities(*rows).numpy() for rows in self._calibrated(X)]
-        log_probs: Array = each[0] if len(each) == 1 else np.logaddexp.reduce(each) - math.log(len(each))
-        return log_probs
+        each = list(self._calibrated(X))
+        logs = [log_probabilities(*rows).numpy() for rows in each]
+        if len(logs) == 1:
+            return np.asarray(logs[0])
+        # Where a mean does not underflow its logarithm is taken, so that equal probabilities stay equal.
+        probs = _mean_probs(each)
+        ordinary = probs >= np.finfo(probs.dtype).tiny
+        return np.where(ordinary, np.log(np.where(ordinary, probs, 1)), np.logaddexp.reduce(logs) - math.log(len(logs)))
 
     def _calibrated(self, X: Any) -> Iterator[tuple[Tensor, Kind]]:
         """Rows (N, K) of each model, calibrated, and their kind."""
@@ -340,6 +343,12 @@ def _classes(model: Any) -> Any:
             'cv="prefit", and wrap it in FrozenEstimator, because clone and cross-validation take fits away.'
         )
     return np.asarray(model.classes_)
+
+
+def _mean_probs(rows: list[tuple[Tensor, Kind]]) -> Array:
+    """The probabilities (N, K), in the mean over models where there are several."""
+    each = [probabilities(*some).numpy() for some in rows]
+    return np.asarray(each[0] if len(each) == 1 else np.mean(each, axis=0))
 
 
 def _scores(model: Any, method: str, X: Any, classes: Any) -> Array:
