@@ -58,14 +58,15 @@ check-oldest: $(OLDEST)/oldest.stamp  ## Run the library's tests that are not sl
 types: $(VENV)/dev.stamp  ## Check the types
 	$(BIN)/mypy
 
-# Types are checked while the tests run. One of the slow ones builds the documentation as `make docs` does.
+# Types are checked while the tests run. Many slow tests wait for processes that they start: a third worker has time for
+# its own meanwhile. One of the slow ones builds the documentation as `make docs` does.
 check: $(VENV)/dev.stamp  ## Format check, lint, types, all tests with doctests and the documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@mkdir -p build
 	$(BIN)/mypy > build/types.txt 2>&1 & types=$$!; \
 	$(MAKE) --no-print-directory test; quick=$$?; \
-	$(PYTEST) --rest; rest=$$?; \
+	$(PYTEST) --numprocesses 3 --rest; rest=$$?; \
 	wait $$types; types=$$?; cat build/types.txt; \
 	exit $$((quick | rest | types))
 
