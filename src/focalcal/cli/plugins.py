@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from focalcal.errors import FocalCalError, MissingExtraError
+from focalcal.printable import printable
 
 GROUP = "focalcal.commands"
 # Commands of a distribution that need not be installed: where they come from, and what they do.
@@ -35,6 +36,15 @@ class CommandGroup(TyperGroup):
             super().format_help(ctx, formatter)
         finally:
             self._lists_only = False
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what was typed and is none of its arguments is named in escapes, whatever Typer does."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if isinstance(said := getattr(error, "message", None), str):
+                error.message = printable(said)  # type: ignore[attr-defined]
+            raise
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all commands; nothing is imported for them."""
