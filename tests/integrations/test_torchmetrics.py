@@ -86,6 +86,7 @@ def test_a_cloned_collection_has_its_own_names_and_rows():
     }
 
 
+@pytest.mark.filterwarnings("ignore:The default value for `maximize`:FutureWarning")  # TorchMetrics 1.6 tells everyone
 def test_a_tracker_keeps_the_best_epoch():
     logits, labels = draw()
     tracker = torchmetrics.wrappers.MetricTracker(streaming.EqualWidth("ece"), maximize=False)
