@@ -36,7 +36,7 @@ install: $(VENV)/dev.stamp  ## Set up for development: library, lab and tools
 # The library's tests, with the exact claims of the papers, which are the sharpest tests of its mathematics.
 LIBRARY := tests src lab/tests/claims
 
-test: $(VENV)/dev.stamp  ## Set up, then run the library's tests that are not slow: three minutes on two cores
+test: $(VENV)/dev.stamp  ## Set up, then run the library's tests that are not slow: three to four minutes on two cores
 	$(PYTEST) -m "not slow" $(LIBRARY)
 
 test-times: $(VENV)/dev.stamp  ## Run the same tests and show the seconds that each folder takes
