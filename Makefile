@@ -5,10 +5,13 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # The bytecode of thousands of modules that are never imported is not worth the minute that compiling them takes.
 INSTALL := $(PIP) install --no-compile --constraint constraints.txt
+# A test starts many processes that import PyTorch. Without bytecode on the disk each of them compiles it again, which
+# takes longer than most tests; some images for containers ask Python not to write any.
+unexport PYTHONDONTWRITEBYTECODE
 # Two workers. Tests that share something dear, such as the built site, are a group and go to the same worker.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
-.PHONY: help demo install test test-times check-oldest types check docs serve docs-version format bench fuzz fuzz-guided mutants clean
+.PHONY: help demo install test test-times check-oldest types check docs serve docs-version format bench fuzz fuzz-guided sanitize mutants clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,14 +21,23 @@ $(VENV)/python.stamp:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/run.stamp: $(VENV)/python.stamp pyproject.toml constraints.txt
+# The compiled kernels are a part of what is installed.
+KERNELS := CMakeLists.txt $(wildcard src/focalcal/kernels/cpp/*)
+
+# pip does not show that a package was built without its compiled part.
+SAY_KERNELS := $(BIN)/python -c 'import focalcal._kernels' 2> /dev/null || \
+	echo "No C++ compiler was found: focalcal works without its compiled kernels, by PyTorch alone and more slowly."
+
+$(VENV)/run.stamp: $(VENV)/python.stamp pyproject.toml constraints.txt $(KERNELS)
 	@echo "Installing focalcal into $(VENV) (PyTorch is large: a minute or two) ..."
 	$(INSTALL) --editable '.[report]'
+	@$(SAY_KERNELS)
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/python.stamp pyproject.toml lab/pyproject.toml constraints.txt
+$(VENV)/dev.stamp: $(VENV)/python.stamp pyproject.toml lab/pyproject.toml constraints.txt $(KERNELS)
 	@echo "Installing focalcal, focalcal-lab and the development tools into $(VENV) (three minutes or so) ..."
 	$(INSTALL) --editable '.[dev]' --editable ./lab
+	@$(SAY_KERNELS)
 	@touch $(VENV)/run.stamp $@
 
 demo: $(VENV)/run.stamp  ## Set up, then show the papers' point on noisy digits, with a report
@@ -36,7 +48,7 @@ install: $(VENV)/dev.stamp  ## Set up for development: library, lab and tools
 # The library's tests, with the exact claims of the papers, which are the sharpest tests of its mathematics.
 LIBRARY := tests src lab/tests/claims
 
-test: $(VENV)/dev.stamp  ## Set up, then run the library's tests that are not slow: three to four minutes on two cores
+test: $(VENV)/dev.stamp  ## Set up, then run the library's tests that are not slow: two to three minutes on two cores
 	$(PYTEST) -m "not slow" $(LIBRARY)
 
 test-times: $(VENV)/dev.stamp  ## Run the same tests and show the seconds that each folder takes
@@ -58,6 +70,10 @@ check-oldest: $(OLDEST)/oldest.stamp  ## Run the library's tests that are not sl
 types: $(VENV)/dev.stamp  ## Check the types
 	$(BIN)/mypy
 
+# What depends on the kernels is also tested by their definitions in torch: on a machine without a compiler they are used.
+HOT_PATHS := tests/kernels tests/golden tests/losses/test_focal.py tests/losses/test_adafocal.py \
+	tests/metrics/test_measures.py tests/metrics/test_evaluation.py tests/calibrators/test_temperature.py
+
 # Types are checked while the tests run. Many slow tests wait for processes that they start: a third worker has time for
 # its own meanwhile. One of the slow ones builds the documentation as `make docs` does.
 check: $(VENV)/dev.stamp  ## Format check, lint, types, all tests with doctests and the documentation
@@ -66,9 +82,10 @@ check: $(VENV)/dev.stamp  ## Format check, lint, types, all tests with doctests 
 	@mkdir -p build
 	$(BIN)/mypy > build/types.txt 2>&1 & types=$$!; \
 	$(MAKE) --no-print-directory test; quick=$$?; \
+	FOCALCAL_KERNELS=torch $(PYTEST) -m "not slow" $(HOT_PATHS); torch=$$?; \
 	$(PYTEST) --numprocesses 3 --rest; rest=$$?; \
 	wait $$types; types=$$?; cat build/types.txt; \
-	exit $$((quick | rest | types))
+	exit $$((quick | torch | rest | types))
 
 # The theme prints a notice about its future at every build; the versions in constraints.txt hold until it is time to move.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
@@ -115,14 +132,25 @@ FORMAT ?= csv
 fuzz-guided: $(VENV)/fuzz.stamp  ## Let coverage lead to damaged files of one format, with atheris (FORMAT=csv, npz, ..., calibrator-files)
 	$(BIN)/python -m tests.fuzz.guided $(FORMAT) --minutes $(MINUTES)
 
+# AddressSanitizer has to be loaded before Python. Python and torch keep memory until they end, which is no leak of ours.
+SANITIZED := build/sanitize
+sanitize: $(VENV)/dev.stamp  ## Run the tests of the kernels with a build that ends at a read past its memory or an overflow
+	$(BIN)/cmake -S . -B $(SANITIZED) -G Ninja -DFOCALCAL_SANITIZE=ON -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DPython_EXECUTABLE=$(abspath $(BIN))/python -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
+	$(BIN)/cmake --build $(SANITIZED)
+	LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libstdc++.so)" \
+		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+		PYTHONPATH=$(abspath tools/sanitize) FOCALCAL_SANITIZED=$(SANITIZED) \
+		$(BIN)/python -m pytest -p no:cacheprovider tests/kernels
+
 $(VENV)/mutants.stamp: $(VENV)/dev.stamp
 	$(INSTALL) --editable '.[mutants]'
 	@touch $@
 
 # Tests of the library that run in one process: other processes do not see a mutant.
-MUTANT_TESTS := tests/core tests/losses tests/metrics tests/calibrators tests/files tests/golden tests/test_select.py \
+MUTANT_TESTS := tests/core tests/kernels tests/losses tests/metrics tests/calibrators tests/files tests/golden tests/test_select.py \
 	tests/test_public.py tests/test_atomic.py tests/report/test_plots.py lab/tests/claims \
-	$(addprefix src/focalcal/,core losses metrics calibrators files predictions select.py atomic.py)
+	$(addprefix src/focalcal/,core kernels losses metrics calibrators files predictions select atomic.py)
 
 mutants: $(VENV)/mutants.stamp  ## Change the code in 420 places, one at a time, and see that a test fails (half an hour)
 	rm -rf build/mutants

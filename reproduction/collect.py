@@ -21,8 +21,8 @@ from torch import nn
 
 from focalcal.calibrators import Calibrator, FocalCalibration
 from focalcal.calibrators.fit_data import data_of_arrays
+from focalcal.calibrators.optimal_temperature import suggest_gamma
 from focalcal.calibrators.search import GRIDS, Criterion, search_grid
-from focalcal.core.temperature import suggest_gamma
 from focalcal.errors import FocalCalError, InputError
 from focalcal.files import PredictionTable, read_predictions
 from focalcal.losses.table import make_loss

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -98,6 +99,25 @@ def library_alone(wheels, tmp_path_factory) -> Path:
     return _environment(tmp_path_factory.mktemp("library") / "env", {"focalcal": wheels.library})
 
 
+class Installed(NamedTuple):
+    """The python of an environment, and what pip printed while it built the package for it."""
+
+    python: Path
+    output: str
+
+
+@pytest.fixture(scope="session")
+def library_without_compiler(wheels, tmp_path_factory) -> Installed:
+    """The library, built from its sdist where no compiler can be found."""
+    folder = tmp_path_factory.mktemp("without-compiler")
+    environment = {name: value for name, value in os.environ.items() if name not in ("CC", "CXX", "CMAKE_ARGS")}
+    environment["PATH"] = str(folder)
+    command = (sys.executable, "-m", "pip", "wheel", "--verbose", "--no-build-isolation", "--no-deps", "--no-index")
+    output = _run(*command, "--no-cache-dir", "--wheel-dir", folder, wheels.sdist, env=environment)
+    (wheel,) = folder.glob("focalcal-*-py3-none-any.whl")
+    return Installed(_environment(folder / "env", {"focalcal": wheel}), output)
+
+
 @pytest.fixture(scope="session")
 def library_and_lab(wheels, tmp_path_factory) -> Path:
     """The same with the lab."""
@@ -140,6 +160,7 @@ def _dependencies(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
     return found
 
 
-def _run(*command: object) -> None:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+def _run(*command: object, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr

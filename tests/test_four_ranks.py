@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import json
 import re
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -16,13 +15,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing as mp
-from torch.multiprocessing.spawn import ProcessException
 
 import focalcal as fc
+from tests.ranks import ranked, run_ranks
 
-# Four processes that start torch anew.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gloo")]
+pytestmark = [pytest.mark.slow, ranked]
 
 WORLD, CLASSES, ROWS = 4, 5, 301
 SHARES = (0, 40, 50, 150, ROWS)  # unequal
@@ -242,16 +239,7 @@ def ranks(tmp_path_factory) -> list[dict[str, Any]]:
     if not torch.distributed.is_gloo_available():
         pytest.skip("this torch has no gloo backend")
     folder = Path(tmp_path_factory.mktemp("ranks"))
-    context = mp.spawn(run_rank, args=(str(folder),), nprocs=WORLD, join=False)
-    deadline = time.monotonic() + 150
-    try:
-        while not context.join(timeout=1) and time.monotonic() < deadline:
-            pass
-    except ProcessException:
-        pass
-    finally:
-        for process in context.processes:
-            process.kill()
+    run_ranks(run_rank, str(folder), world=WORLD)
     files = [folder / f"{rank}.jsonl" for rank in range(WORLD)]
     return [dict(map(json.loads, file.read_text().splitlines())) if file.exists() else {} for file in files]
 

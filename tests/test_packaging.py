@@ -83,23 +83,39 @@ def files_of(source: Path) -> set[str]:
     return {path.relative_to(source.parent).as_posix() for path in files}
 
 
+def names_in(wheel: Path) -> set[str]:
+    """The files of a wheel, without its metadata."""
+    with zipfile.ZipFile(wheel) as file:
+        return {name for name in file.namelist() if ".dist-info/" not in name}
+
+
 @pytest.mark.slow
 @installed
 def test_the_wheels_have_their_packages_and_nothing_else(wheels):
-    for wheel, package in ((wheels.library, ROOT / "src/focalcal"), (wheels.lab, ROOT / "lab/src/focalcal_lab")):
-        with zipfile.ZipFile(wheel) as file:
-            names = {name for name in file.namelist() if ".dist-info/" not in name}
-        assert names == files_of(package)
-    assert wheels.library.stat().st_size < 700_000
+    assert names_in(wheels.lab) == files_of(ROOT / "lab/src/focalcal_lab")
+    sources = {name for name in files_of(ROOT / "src/focalcal") if not name.startswith("focalcal/kernels/cpp/")}
+    (kernels,) = names_in(wheels.library) - sources
+    assert re.fullmatch(r"focalcal/_kernels(\.[\w-]+)?\.(so|pyd)", kernels)
+    with zipfile.ZipFile(wheels.library) as file:
+        sizes = {name: file.getinfo(name).compress_size for name in file.namelist()}
+    assert sum(sizes.values()) - sizes[kernels] < 700_000  # what is not compiled, in bytes
+
+
+@pytest.mark.slow
+@installed
+def test_the_wheel_is_for_one_python_or_by_the_stable_abi_for_all_later_ones(wheels):
+    python, abi, machine = wheels.library.stem.split("-")[2:]
+    this = f"cp3{sys.version_info.minor}"
+    assert (python, abi) == ((this, this) if sys.version_info < (3, 12) else ("cp312", "abi3"))
+    assert machine != "any"
 
 
 @pytest.mark.slow
 @installed
 def test_the_library_ships_no_result_files(wheels):
     """Tables, recorded runs and published numbers belong to the lab and the evidence."""
-    with zipfile.ZipFile(wheels.library) as file:
-        names = [name for name in file.namelist() if ".dist-info/" not in name]
-    assert {Path(name).suffix for name in names} == {".py", ".pyi", ".typed", ".html", ".css", ".js"}
+    names = names_in(wheels.library)
+    assert {Path(name).suffix for name in names} - {".so", ".pyd"} == {".py", ".pyi", ".typed", ".html", ".css", ".js"}
     assert "focalcal/py.typed" in names
 
 
@@ -142,7 +158,7 @@ def test_the_sdist_has_what_the_tests_need(wheels):
         expected = {str(path.relative_to(ROOT)) for path in files if path.suffix in {".py", ".md", ".json", ".csv"}}
         assert {name for name in expected if "__pycache__" not in name} <= names
     assert {"README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "Makefile", "constraints.txt"} <= names
-    assert {"conftest.py", "lab/pyproject.toml"} <= names
+    assert {"conftest.py", "lab/pyproject.toml", "CMakeLists.txt", "src/focalcal/kernels/cpp/module.cpp"} <= names
     assert not [name for name in names if name.startswith((".venv", "dist", ".ci"))]
 
 
@@ -211,10 +227,22 @@ def test_importing_the_library_loads_torch_and_numpy_only(library_alone, tmp_pat
     assert found - {"torch", "numpy"} == {"focalcal", "lazy_loader"}
 
 
+# The command with few resamples: whether it runs does not depend on their number.
+DEMO = """
+import sys
+import focalcal.demo
+from focalcal import cli
+from focalcal.report import measure_version
+focalcal.demo._NUM_RESAMPLES, measure_version._CHANCE_DRAWS = 10, 100
+sys.argv = ["focalcal", "demo", "--epochs", "1", "--quiet"]
+cli.main()
+"""
+
+
 @pytest.mark.slow
 @installed
 def test_the_demo_runs_with_the_library_alone(library_alone, tmp_path):
-    run(library_alone.with_name("focalcal"), "demo", "--epochs", 2, "--quiet", folder=tmp_path)
+    run(library_alone, "-c", DEMO, folder=tmp_path)
     assert (tmp_path / "focalcal-demo" / "cross-entropy.npz").exists()
 
 
@@ -251,6 +279,55 @@ def test_the_command_line_goes_from_a_file_to_calibrated_probabilities(library_a
     expected = fc.TemperatureScaling().fit(logits, labels).predict_probs(logits)
     with np.load(tmp_path / "calibrated.npz") as file:
         assert np.allclose(file["probs"], expected, atol=1e-6)
+
+
+@pytest.mark.slow
+@installed
+def test_the_wheel_brings_compiled_kernels(library_alone, tmp_path):
+    said = run(library_alone.with_name("focalcal"), "--version", folder=tmp_path)
+    assert re.fullmatch(rf"focalcal {fc.__version__}, kernels: compiled \(\w+\)\n", said)
+
+
+# ---------------------------------------------------------------------- without a compiler
+
+SMALL_WORK = """
+import torch, focalcal as fc
+logits = torch.tensor([[4.0, 0.0], [3.0, 0.0], [0.0, 2.0], [0.0, 5.0]]).repeat(50, 1)
+labels = torch.tensor([0, 1, 1, 1]).repeat(50)
+loss = fc.FocalLoss(2.0)(logits.requires_grad_(), labels)
+loss.backward()
+scaling = fc.TemperatureScaling().fit(logits.detach(), labels)
+ece = fc.evaluate(logits.detach(), labels).ece
+print(float(ece), scaling.temperature_, float(loss), float(logits.grad.abs().sum()))
+"""
+
+
+@pytest.mark.slow
+@installed
+def test_without_a_compiler_the_package_installs_and_works_by_torch(library_without_compiler, library_alone, tmp_path):
+    python = library_without_compiler.python
+    assert run(python.with_name("focalcal"), "--version", folder=tmp_path).endswith(", kernels: torch\n")
+    found, expected = (
+        [float(number) for number in run(each, "-c", SMALL_WORK, folder=tmp_path).split()]
+        for each in (python, library_alone)
+    )
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
+@installed
+def test_a_build_without_a_compiler_says_so_in_one_line(library_without_compiler):
+    """pip hides what a successful build prints: it is seen with `pip install -v`, and by `focalcal --version`."""
+    said = [line for line in library_without_compiler.output.splitlines() if "could not be compiled" in line]
+    assert {line.strip() for line in said} == {
+        "The kernels of focalcal could not be compiled (is there a C++ compiler?). "
+        "It works without them, more slowly, by PyTorch alone."
+    }
+
+
+def test_torch_is_no_requirement_of_the_build():
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert {Requirement(each).name for each in build} == {"scikit-build-core", "nanobind"}
 
 
 # ---------------------------------------------------------------------- what is promised was tried

@@ -86,7 +86,9 @@ ORDER = """
     machine
     drawing
     core
+    _kernels
     kernels
+    versions
     predictions
     losses metrics calibrators
     select

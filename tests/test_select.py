@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import operator
@@ -18,16 +19,12 @@ from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.identity import Identity
 from focalcal.calibrators.search import Criterion
 from focalcal.core.optimum import Optimum
-from focalcal.select import (
-    MethodScore,
-    Selection,
-    _Contest,
-    _corrected,
-    _Data,
-    criteria,
-    select_calibrator,
-    suitable_methods,
-)
+from focalcal.select import Selection, select_calibrator
+from focalcal.select.contest import Contest
+from focalcal.select.folds import FoldedRows
+from focalcal.select.methods import suitable_methods
+from focalcal.select.result import MethodScore, corrected
+from focalcal.select.selection import criteria
 
 TS = calibrators.TemperatureScaling
 
@@ -112,7 +109,7 @@ def _forget():
 @pytest.fixture(autouse=True, scope="module")
 def few_resamples():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("focalcal.select._NUM_RESAMPLES", 100)
+        patch.setattr("focalcal.select.selection._NUM_RESAMPLES", 100)
         yield
 
 
@@ -207,7 +204,7 @@ def test_the_nested_fits_leave_out_two_folds_and_are_shared():
 @pytest.mark.parametrize("num_folds", [2, 3, 7])
 def test_every_class_is_dealt_out_evenly(num_folds):
     labels = np.repeat([0, 1, 2], [50, 7, 2])
-    data = _Data.read(np.zeros((59, 3)), labels, "logits", None)
+    data = FoldedRows.read(np.zeros((59, 3)), labels, "logits", None)
     folds = data.folds(num_folds, np.random.default_rng(0))
     for rows in (labels >= 0, labels == 0, labels == 1, labels == 2):
         counts = np.bincount(folds[rows], minlength=num_folds)
@@ -220,7 +217,7 @@ def test_all_positions_of_a_sample_are_in_one_fold():
     weight = np.ones_like(labels)
     weight[0] = weight[1, 0] = 0  # all of one sample, some of another
     for given, samples in ((None, np.repeat(range(12), 4)), (weight, [1, 1, *np.repeat(range(2, 12), 4)])):
-        data = _Data.read(logits, labels, "logits", given)
+        data = FoldedRows.read(logits, labels, "logits", given)
         folds = data.folds(3, np.random.default_rng(0))
         assert len(folds) == len(samples)
         assert len(set(zip(folds.tolist(), samples, strict=True))) == len(set(samples)) == data.num_samples
@@ -268,6 +265,29 @@ def test_scores_intervals_and_p_values_are_those_of_bootstrap_and_compare(criter
     assert [row.low, row.high] == pytest.approx([interval.low, interval.high], abs=1e-9)
 
 
+@pytest.mark.parametrize("criterion", ["nll", "brier", "ada_ece", "classwise_ece"])
+@pytest.mark.parametrize("num_repeats", [1, 2])
+def test_methods_are_measured_together_as_they_are_one_by_one(criterion, num_repeats, monkeypatch):
+    def rows(methods):
+        options = {"criterion": criterion, "num_repeats": num_repeats, "nested": False}
+        # At this level as few resamples are drawn for three methods as for one.
+        found = select_calibrator(LOGITS[:120], LABELS[:120], methods=methods, level=0.5, **options)
+        numbers = [field.name for field in dataclasses.fields(MethodScore) if field.name not in ("name", "fit_seconds")]
+        return {row.name: {name: getattr(row, name) for name in numbers} for row in found.table}
+
+    def check(found):
+        for name, row in together.items():
+            for field, value in row.items():
+                if field != "p_corrected":
+                    assert found[name][field] == (value if value is None else pytest.approx(value, abs=1e-10))
+
+    methods = {"small": Small(2.0), "large": Small(5.0), "temperature": TS()}
+    together = rows(methods)
+    check({name: row for each in methods for name, row in rows({each: methods[each]}).items()})
+    monkeypatch.setattr("focalcal.select.contest._WAITING", 1)  # no room for two
+    check(rows(methods))
+
+
 def test_whole_weights_change_scores_as_repeated_rows_do():
     weight = np.random.default_rng(2).integers(0, 3, len(LABELS))
     selection = select_calibrator(LOGITS, LABELS, methods=[Small(2.0)], nested=False, sample_weight=weight)
@@ -290,7 +310,7 @@ def test_repeats_are_averaged_and_make_the_score_steadier():
 
 
 def by_hand_seeded(repeat):
-    folds = _Data.read(LOGITS, LABELS, "logits", None).folds(5, np.random.default_rng([0, repeat]))
+    folds = FoldedRows.read(LOGITS, LABELS, "logits", None).folds(5, np.random.default_rng([0, repeat]))
     held_out = np.empty_like(LOGITS)
     for fold in range(5):
         out = folds == fold
@@ -357,7 +377,7 @@ def test_a_class_of_probability_zero_gives_an_infinite_score_and_no_warning():
 
 def test_p_values_are_corrected_as_by_hand():
     given = [0.01, 0.04, None, 0.03, 0.005, 0.9]
-    rows = _corrected([MethodScore(str(p), p_value=p) for p in given])
+    rows = corrected([MethodScore(str(p), p_value=p) for p in given])
     # Sorted: 0.005 * 5, 0.01 * 4, 0.03 * 3, 0.04 * 2 (not below the one before), 0.9 * 1.
     assert [row.p_corrected for row in rows] == pytest.approx([0.04, 0.09, None, 0.09, 0.025, 0.9])
 
@@ -408,8 +428,8 @@ def test_the_choice_without_a_fold_uses_no_fit_that_saw_the_fold(monkeypatch):
                 used.append((len(missing), len(calibrator.seen & {tuple(row) for row in logits[hidden]})))
         return original(contest, folds, by_fold)
 
-    original = _Contest._rows
-    monkeypatch.setattr(_Contest, "_rows", rows)
+    original = Contest._rows
+    monkeypatch.setattr(Contest, "_rows", rows)
     select_calibrator(logits, labels, methods={"memory": Memory()})
     assert used.count((0, 0)) >= 5
     assert used.count((1, 0)) == 20

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lightning.pytorch.utilities import rank_zero_only
 
 from tests.cli.tools import call
+from tests.ranks import launched, meeting_point, ranked, run_ranks
 
-# One worker runs them all, so that what two processes made serves two tests.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("lightning")]
+pytestmark = [pytest.mark.slow, ranked]
 
 
 def options(out: Path, processes: int, method: str) -> list[str]:
@@ -38,15 +39,33 @@ def command(*arguments: str) -> str:
     return done.stdout
 
 
+def run_rank(rank: int, arguments: tuple[str, ...], port: int, out: Path) -> None:
+    variables = launched(rank, 2, port)
+    rank_zero_only.rank = rank  # Lightning reads it when it is imported, which was before
+    answer = call(*arguments, **variables)
+    assert answer.code == 0, answer.err
+    (out / f"{rank}.txt").write_text(answer.out)
+
+
+def forked(out: Path, *arguments: str) -> str:
+    """What the command prints in two processes that are there already, as under torchrun."""
+    store = meeting_point(2)
+    wrong = run_ranks(run_rank, arguments, store.port, out, world=2)
+    assert not wrong, wrong
+    return "".join((out / f"{rank}.txt").read_text() for rank in range(2))
+
+
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """The folder of a method's run by two processes, made once."""
+    """The folder of a method's run by two processes, made once; for one method Lightning starts the second process."""
     made: dict[str, Path] = {}
 
     def folder(method: str) -> Path:
         if method not in made:
             out = tmp_path_factory.mktemp(method)
-            (path,) = json.loads(command("lab", "run", "cpu/digits", *options(out, 2, method)))["runs"]
+            arguments = ("lab", "run", "cpu/digits", *options(out, 2, method))
+            said = command(*arguments) if method == "adafocal" else forked(out, *arguments)
+            (path,) = json.loads(said)["runs"]
             made[method] = out / "cpu/digits" / method / "seed-0"
             assert Path(path["folder"]) == made[method]  # one run: the first process speaks for both
         return made[method]
@@ -94,5 +113,5 @@ def test_a_distributed_run_can_be_resumed(tmp_path, together):
     (folder / "predictions.npz").unlink()
     newest = sorted((folder / "checkpoints").iterdir())[-1]
     newest.unlink()  # go on from the end of the epoch before
-    assert command("lab", "resume", str(folder), "--quiet").split() == [str(folder)]
+    assert forked(tmp_path, "lab", "resume", str(folder), "--quiet").split() == [str(folder)]
     np.testing.assert_array_equal(np.load(folder / "predictions.npz")["logits"], expected)

@@ -8,7 +8,7 @@ import torch
 from scipy.special import log_softmax
 from sklearn import metrics as sklearn_metrics
 
-from focalcal.core.temperature import optimal_temperature
+from focalcal.calibrators.optimal_temperature import optimal_temperature
 from focalcal.errors import InputError
 from focalcal_lab.out_of_distribution import draw_roc, ood_table, roc_curve
 from tests.conftest import SHARED

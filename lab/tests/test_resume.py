@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import io
 import json
-import multiprocessing
 import os
 import pickle
 import random
@@ -31,6 +30,7 @@ from focalcal_lab.run import begin, resume
 from focalcal_lab.run_folder import RunFolder, RunSettings
 from focalcal_lab.training_setup import shortened
 from lab.tests.tiny import QUICK
+from tests.ranks import fork_server, ranked
 
 EPOCHS, BATCHES = 3, 10
 
@@ -182,9 +182,7 @@ def workers():
 
     They are forked from one that has imported everything: what is killed is a run, not seconds of imports.
     """
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["focalcal_lab.run"])
-    return server
+    return fork_server()
 
 
 def run_worker(workers, folder: Path, seconds: float | None) -> bool:
@@ -199,6 +197,7 @@ def run_worker(workers, folder: Path, seconds: float | None) -> bool:
 
 
 @pytest.mark.slow
+@ranked
 def test_kill_at_ten_random_moments(tmp_path, uninterrupted, workers):
     expected = uninterrupted("adafocal")
     for name in ("warm", "timed"):  # the first one waits for the imports

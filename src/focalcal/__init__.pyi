@@ -5,6 +5,10 @@ A package with a star lists its own names, so that a new loss or calibrator is e
 
 from . import calibrators as calibrators, losses as losses, metrics as metrics
 from .calibrators import *  # noqa: F403
+from .calibrators.optimal_temperature import (
+    optimal_temperature as optimal_temperature,
+    suggest_gamma as suggest_gamma,
+)
 from .core.focal import (
     confidence_thresholds as confidence_thresholds,
     gamma_star as gamma_star,
@@ -18,8 +22,6 @@ from .core.focal_map import (
 )
 from .core.temperature import (
     nearest_temperature as nearest_temperature,
-    optimal_temperature as optimal_temperature,
-    suggest_gamma as suggest_gamma,
     temperature_bounds as temperature_bounds,
 )
 from .errors import (
@@ -43,6 +45,9 @@ from .report import (
 from .select import (
     Selection as Selection,
     select_calibrator as select_calibrator,
+)
+from .versions import (
+    show_versions as show_versions,
 )
 
 __version__: str

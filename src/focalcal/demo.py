@@ -12,7 +12,7 @@ from torch import Tensor
 
 from focalcal import noisy_digits
 from focalcal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
-from focalcal.core.temperature import optimal_temperature
+from focalcal.calibrators.optimal_temperature import optimal_temperature
 from focalcal.errors import MissingExtraError
 from focalcal.files import PredictionTable, write_predictions
 from focalcal.losses import AdaFocalLoss

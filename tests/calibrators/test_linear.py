@@ -36,6 +36,19 @@ def least(objective, size):
     return point, objective(point)
 
 
+def test_the_hessian_of_a_matrix_is_the_sum_over_rows_of_its_definition():
+    generator = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(30, 4, dtype=torch.float64, generator=generator), torch.linspace(0.1, 2, 30).double()
+    p = torch.randn(30, 4, dtype=torch.float64, generator=generator).softmax(1)
+    moments = Moments()
+    moments.add(x, weight, 1e-16)
+    coordinates = _MatrixCoordinates(moments, 0.0, 0.0)
+    z = coordinates.features(x)
+    bend = torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
+    expected = torch.einsum("n,na,nb,nkl->akbl", weight, z, z, bend).reshape(coordinates.size, -1)
+    torch.testing.assert_close(coordinates.hessian(z, p, weight), expected, rtol=0, atol=1e-12)
+
+
 # ---------------------------------------------------------------------------------------------------- the exact minimum
 
 

@@ -66,6 +66,21 @@ def test_derivatives_are_finite_where_probabilities_underflow():
             assert np.isfinite(got.hessian).all()
 
 
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda c: f"{c.name}-{c.gamma}")
+@pytest.mark.parametrize("gamma", [0.0, 1.5])
+@pytest.mark.parametrize("free", [(0,), (1,)], ids=["gamma", "temperature"])
+def test_derivatives_by_one_parameter_are_a_part_of_those_by_both(criterion, gamma, free):
+    logits = 3 * torch.randn(200, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    logits[:50, 3] = -math.inf  # masked
+    weight = np.linspace(0.5, 2, 200)
+    data = data_of_arrays(logits, np.arange(200) % 3, "logits", weight)
+    both, one = (criterion_derivatives(data, criterion, gamma, 0.3, free=some) for some in ((0, 1), free))
+    kept = np.isin([0, 1], free)
+    assert one.value == pytest.approx(both.value, rel=1e-12)
+    np.testing.assert_allclose(one.gradient, np.where(kept, both.gradient, 0), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(one.hessian, np.where(np.outer(kept, kept), both.hessian, 0), rtol=0, atol=1e-10)
+
+
 def quadratic(matrix, centre):
     def read(gamma, log_inverse):
         away = np.array([gamma, log_inverse]) - centre

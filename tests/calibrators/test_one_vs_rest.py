@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -162,6 +163,14 @@ def test_isotonic_functions_are_those_of_scikit_learn():
     for k in range(3):
         theirs = IsotonicRegression(out_of_bounds="clip").fit(scores[:, k].numpy(), labels == k, sample_weight=weight)
         np.testing.assert_allclose(mapped[:, k], theirs.predict(fresh[:, k].numpy()), rtol=0, atol=1e-12)
+
+
+def test_isotonic_regression_does_not_depend_on_who_does_it(monkeypatch):
+    rng = np.random.default_rng(0)
+    values, weight = rng.random(500), rng.random(500) + 0.1
+    by_scipy = one_vs_rest._non_decreasing(values, weight)
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    np.testing.assert_allclose(one_vs_rest._non_decreasing(values, weight), by_scipy, rtol=0, atol=1e-12)
 
 
 # ----------------------------------------------------------------------------------------------- weights and the order

@@ -306,7 +306,7 @@ def test_most_methods_stream():
 
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_a_sample_is_evenly_spread_however_small_the_blocks_are(monkeypatch, size):
-    monkeypatch.setattr(sample, "_SAMPLED", 100)
+    monkeypatch.setattr(sample, "SAMPLED", 100)
     rows = torch.arange(1000.0).unsqueeze(1).expand(-1, 2)
     blocks = [LabelledLogits(part, torch.zeros(len(part), dtype=torch.long), None) for part in rows.split(size)]
     whole = RowSample.of(iter(blocks))

@@ -12,7 +12,7 @@ from focalcal.calibrators import table
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.table import calibrator_entries, calibrator_label, find_calibrator, make_calibrator
 from focalcal.errors import InputError
-from focalcal.select import suitable_methods
+from focalcal.select.methods import suitable_methods
 from tests.calibrators.cases import draw
 
 ENTRIES = {entry.name: entry for entry in calibrator_entries() if entry.location.startswith("focalcal.")}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from scipy.optimize import minimize_scalar
 
 import focalcal as fc
 from focalcal.calibrators.fit_data import LabelledLogits
-from focalcal.calibrators.search import sample as sample_module, temperatures_of
+from focalcal.calibrators.search import sample as sample_module, temperature as search_module, temperatures_of
 from focalcal.calibrators.search.sample import RowSample
+from focalcal.kernels.compiled import kernels_for
 from tests.calibrators.test_grid_search import planted
 
 SMOOTH = [("nll", None), ("brier", None), ("focal", 0.5), ("focal", 3.0)]
@@ -78,12 +80,40 @@ def test_the_grids_of_the_papers():
 
 def test_large_data_starts_from_a_sample_and_needs_few_passes(monkeypatch):
     logits, labels = planted(20_000, 5, temperature=2.4)
-    whole = fc.TemperatureScaling().fit(logits, labels)
-    monkeypatch.setattr(sample_module, "_SAMPLED", 4000)
-    sampled = fc.TemperatureScaling().fit(logits, labels)
-    assert sampled.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
-    assert sampled.report_.iterations == 2  # without a start from a sample it takes more
-    assert whole.report_.iterations > 2
+    passes = Mock(side_effect=search_module.tempered_sums)
+    monkeypatch.setattr(search_module, "tempered_sums", passes)
+    monkeypatch.setattr(search_module, "SAMPLED", 4000)
+    monkeypatch.setattr(sample_module, "SAMPLED", 4000)
+    found = fc.TemperatureScaling().fit(logits, labels)
+    whole = [call for call in passes.call_args_list if len(call.args[0]) == 20_000]
+    assert len(whole) <= (1 if kernels_for(logits) else 2)  # the kernels read the sample before the first pass
+    assert found.temperature_ == pytest.approx(fc.optimal_temperature(logits, labels), rel=1e-9)
+
+
+def test_bad_values_are_found_and_named_though_no_pass_checks_for_them():
+    logits, labels = planted(3000, 5)
+    for value, match in ((math.nan, "must be finite; got nan in row 2001"), (math.inf, "got inf in row 2001")):
+        bad = logits.clone()
+        bad[2001, 3] = value
+        with pytest.raises(fc.InputError, match=match):
+            fc.TemperatureScaling().fit(bad, labels)
+    masked = logits.clone()
+    masked[2001, labels[2001]] = -math.inf
+    with pytest.raises(fc.InputError, match=r"a label must not be masked; .* in row 2001"):
+        fc.TemperatureScaling().fit(masked, labels)
+    masked[2001] = -math.inf
+    with pytest.raises(fc.InputError, match="every class is masked in row 2001"):
+        fc.TemperatureScaling().fit(masked, labels)
+
+
+def test_a_sample_without_a_minimum_is_no_obstacle():
+    """The rows that a preview takes are all right, and would be content with the lowest temperature."""
+    logits, labels = planted(4096, 4)
+    labels[::8] = logits[::8].argmax(1)
+    found = fc.TemperatureScaling().fit(logits, labels)
+    assert found.report_.converged
+    assert not found.report_.at_boundary
+    assert found.temperature_ == pytest.approx(fc.optimal_temperature(logits, labels), rel=1e-9)
 
 
 def test_the_sample_is_thinned_evenly_from_streams_of_any_length():
@@ -92,7 +122,7 @@ def test_the_sample_is_thinned_evenly_from_streams_of_any_length():
         logits = torch.arange(start, start + 1000, dtype=torch.float64).unsqueeze(1).expand(-1, 100)
         sample.add(LabelledLogits(logits, torch.zeros(1000, dtype=torch.int64), None))
     rows = torch.cat([block.logits[:, 0] for block in sample.blocks])
-    assert len(rows) * 100 <= sample_module._SAMPLED
+    assert len(rows) * 100 <= sample_module.SAMPLED
     assert len(rows) > 1000
     assert float(rows.mean()) == pytest.approx(50_000, rel=0.05)
 
@@ -126,7 +156,7 @@ def test_a_weight_of_all_ones_changes_nothing():
 def test_a_start_from_a_sample_ends_at_the_same_temperature(monkeypatch, name, gamma):
     logits, labels = planted(20_000, 5, temperature=2.4)
     whole = fc.TemperatureScaling(name, gamma=gamma).fit(logits, labels)
-    monkeypatch.setattr(sample_module, "_SAMPLED", 4000)
+    monkeypatch.setattr(sample_module, "SAMPLED", 4000)
     sampled = fc.TemperatureScaling(name, gamma=gamma).fit(logits, labels)
     assert sampled.temperature_ == pytest.approx(whole.temperature_, rel=1e-8)
     assert sampled.report_.iterations <= 5

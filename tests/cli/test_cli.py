@@ -22,6 +22,7 @@ import focalcal as fc
 from focalcal import cli
 from focalcal.atomic import atomic_file
 from focalcal.files import write_predictions
+from focalcal.kernels.choice import kernels_in_use
 from tests.cli.tools import ENVIRONMENT, SCRIPT, call, predictions, run, start
 
 COMMANDS = ("demo", "evaluate", "calibrate", "apply", "compare", "report")
@@ -38,7 +39,11 @@ def file(tmp_path):
 
 
 def test_the_process_answers_with_its_version_and_help():
-    assert run("--version").out == f"focalcal {fc.__version__}\n"
+    assert run("--version").out == f"focalcal {fc.__version__}, kernels: {kernels_in_use()}\n"
+    assert run("--version", FOCALCAL_KERNELS="torch").out.endswith(", kernels: torch\n")
+    wrong = run("--version", FOCALCAL_KERNELS="sse9")
+    assert (wrong.code, wrong.out) == (1, "")
+    assert wrong.err.startswith("focalcal: FOCALCAL_KERNELS=sse9: must be one of torch, compiled, ")
     shown = call("--help").out
     assert all(command in shown for command in (*COMMANDS, "lab", "claims"))
 
@@ -56,8 +61,9 @@ def test_the_help_of_commands_on_files_ends_with_examples():
         assert f"focalcal {command} " in call(command, "--help").out.split("Examples:")[1]
 
 
-def test_help_answers_without_torch():
-    code = "import sys; from focalcal.cli import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_answer_without_torch(option):
+    code = f"import sys; from focalcal.cli import app; app(['{option}'], standalone_mode=False); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     loaded = set(done.stdout.split("\n")[-2].split())
     assert "focalcal.cli.evaluate" in loaded

@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from focalcal.calibrators.table import make_calibrator
 from focalcal.demo import DemoResult, DemoRow
 from focalcal.metrics import Estimate
 from tests.cli.tools import call
@@ -57,6 +58,11 @@ def test_json_and_quiet(found):
 
 @pytest.mark.slow
 def test_the_three_commands_that_it_suggests_work_as_printed(tmp_path, monkeypatch):
+    monkeypatch.setattr("focalcal.demo._NUM_RESAMPLES", 20)
+    monkeypatch.setattr("focalcal.report.measure_version._CHANCE_DRAWS", 100)
+    # Of all methods, which tests/cli/test_compare.py has, two that take no time.
+    few = {name: make_calibrator(name) for name in ("temperature", "vector")}
+    monkeypatch.setattr("focalcal.select.methods.suitable_methods", lambda *_: (few, {}))
     monkeypatch.chdir(tmp_path)
     answer = call("demo", "--epochs", "1")
     assert (answer.code, answer.err) == (0, "")

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from torch.testing import assert_close
 
 import focalcal as fc
-from focalcal.core.binning import bin_norm, bin_predictions, equal_mass_ece, interpolated_edges
+from focalcal.core.binning import bin_predictions, interpolated_edges
 
 ROWS = st.lists(
     st.tuples(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.2, 0.5, 1.0])), st.booleans()),
@@ -97,20 +97,6 @@ def test_a_known_probability_of_being_right_is_the_mean_over_draws_of_facts(sche
     drawn = bin_predictions(*twice, num_bins=6, edges=scheme)
     assert_close(known.accuracy, drawn.accuracy)
     assert_close(2 * known.count, drawn.count)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("digits", [1, 2, 8])  # with one digit nearly every cut falls among equal confidences
-@pytest.mark.parametrize("rows", [15, 16, 44, 1000])
-def test_equal_mass_ece_is_that_of_the_bins(rows, digits, dtype):
-    generator = np.random.default_rng(rows)
-    for num_bins in (1, 2, 7, 15):
-        confidence = generator.uniform(0.1, 1.0, rows).round(digits).astype(dtype)
-        correct = generator.uniform(size=rows) < confidence
-        bins = bin_predictions(
-            torch.from_numpy(confidence), torch.from_numpy(correct), num_bins=num_bins, edges="equal_mass"
-        )
-        assert equal_mass_ece(confidence, correct, num_bins) == pytest.approx(float(bin_norm(bins, "l1")), abs=1e-14)
 
 
 def test_the_accuracy_of_right_rows_is_never_above_1():

@@ -178,6 +178,17 @@ def test_the_row_of_rank_i_is_in_bin_m_i_over_n(n, num_bins):
     assert np.array_equal(np.searchsorted(cuts, rank, side="right") - 1, num_bins * rank // n)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_cuts_of_many_numbers_of_bins_are_those_of_each(weighted):
+    rng = np.random.default_rng(0)
+    confidence = rng.integers(0, 40, 300) / 40
+    ranked = Ranking.of_rows(confidence, rng.random(300) < confidence, rng.random(300) if weighted else None)
+    masses, place = ranked.all_mass_cuts(3, 25)
+    for index, num_bins in enumerate(range(3, 26)):
+        np.testing.assert_allclose(masses[place == index], ranked.mass_cuts(num_bins), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(ranked.values_at(masses), ranked.below_masses(masses)[1])
+
+
 def test_weights_that_are_no_counts_are_cut_exactly():
     ranked = Ranking.of_rows(np.array([0.2, 0.4]), np.array([1, 0]), np.array([0.5, 0.75]))
     assert ranked.mass_cuts(5).tolist() == [0.0, 0.25, 0.5, 0.75, 1.0, 1.25]

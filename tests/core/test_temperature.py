@@ -10,6 +10,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 import focalcal as fc
+from focalcal.calibrators import optimal_temperature
 from focalcal.core import temperature
 
 
@@ -86,8 +87,8 @@ def test_the_last_term_of_the_series_says_how_far_off_its_minimum_may_be():
 
 def test_a_start_near_the_answer_is_faster(monkeypatch):
     logits, labels = calibrated_logits(500, 5)
-    passes = Mock(side_effect=temperature.tempered_sums)
-    monkeypatch.setattr(temperature, "tempered_sums", passes)
+    passes = Mock(side_effect=optimal_temperature.tempered_sums)
+    monkeypatch.setattr(optimal_temperature, "tempered_sums", passes)
     best = fc.optimal_temperature(30 * logits, labels)
     far = passes.call_count
     assert fc.optimal_temperature(30 * logits, labels, start=best) == pytest.approx(best)

@@ -22,6 +22,9 @@ val_logits, val_labels = _read(1000, seed=0)
 test_logits, test_labels = _read(1000, seed=1)
 logits, labels = test_logits, test_labels
 probs = softmax(logits, 1)
+# For calls that fit every method many times.
+_few = predictions(150, 3)
+few_logits, few_labels = _few.scores, _few.labels
 logits_a, logits_b = logits, _read(1000, seed=1, temperature=1.0)[0]
 
 

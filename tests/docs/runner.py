@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -213,6 +214,8 @@ def _is_plain(text: str) -> bool:
     return not any(word[0] not in "'\"" and re.search(r"[|<>;&*?~`\\]", word) for word in words)
 
 
+# All checks, or those of a paper, take half a minute and are run one by one by lab/tests/claims.
+_MANY_CHECKS = re.compile(r"focalcal claims( [a-z]+\d+)?$")
 # These give the same everywhere, stand on several pages, and some of them take long: each is run once.
 _SAME_EVERYWHERE = re.compile(r"focalcal (claims|lab list|lab table)\b|focalcal lab run .* --dry-run$")
 
@@ -243,7 +246,15 @@ def _run_module(name: str, *arguments: str) -> Answer:
 
 @functools.cache
 def _once(text: str) -> Answer:
-    return call(*shlex.split(text)[1:])
+    with _passed() if _MANY_CHECKS.match(text) else contextlib.nullcontext():
+        return call(*shlex.split(text)[1:])
+
+
+def _passed() -> contextlib.AbstractContextManager[Any]:
+    """Every check of a claim passes at once."""
+    from focalcal_lab import papers
+
+    return mock.patch.object(papers, "run_check", lambda name: papers.CheckResult(name, True, 0.0, ""))
 
 
 def _in_bash(text: str) -> tuple[int, str, str]:

@@ -41,8 +41,8 @@ def _says(page: Page, text: str) -> bool:
 
 
 def _marks(page: Page) -> list[pytest.MarkDecorator]:
-    """Slow pages are marked. Those with a cluster or all of the checks run in one worker, which needs either once."""
-    shares = _says(page, 'engine="ray"') or _says(page, "\nfocalcal claims ")
+    """Slow pages are marked. Those with a cluster run in one worker, which starts it once."""
+    shares = _says(page, 'engine="ray"')
     return [pytest.mark.slow] * page.slow + [pytest.mark.xdist_group("shared")] * shares
 
 

@@ -5,71 +5,61 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 import focalcal as fc
 from focalcal import noisy_digits
-from tests.examples.test_examples import EXAMPLES, load
+from tests.examples.test_examples import load
+from tests.ranks import launched, meeting_point, ranked, run_ranks
 
 pytestmark = [
     pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo backend"),
-    pytest.mark.xdist_group("ddp"),  # two runs for all tests of this file
+    ranked,  # two runs for all tests of this file
 ]
 
-SCRIPT = EXAMPLES / "ddp_adafocal.py"
 EPOCHS = 2
-# A port that the launcher finds free, on the loopback: nothing to choose, so nothing to collide.
-TOGETHER = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
 
 
-def run(folder, *launcher: str):
-    """What a run of two processes wrote, as a user starts it: its output, its results and its checkpoint."""
-    options = ["--double", "--epochs", str(EPOCHS), "--json", "found.json", "--checkpoint", "saved.pt"]
-    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    process = subprocess.Popen(
-        [sys.executable, *launcher, str(SCRIPT), *options],
-        cwd=folder,
-        env=environment | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        out, err = process.communicate(timeout=400)
-    except subprocess.TimeoutExpired:
-        process.terminate()  # not kill: the launcher must have time to end its processes
-        try:
-            out, err = process.communicate(timeout=60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-        pytest.fail(f"did not come to its end:\n{out}\n{err}")
-    assert process.returncode == 0, err
-    found = json.loads((folder / "found.json").read_text())
-    return out, found, torch.load(folder / "saved.pt", weights_only=True)
+def main(folder: Path, printed: Path) -> None:
+    """Run the example; what it prints goes into a file."""
+    files = ["--json", str(folder / "found.json"), "--checkpoint", str(folder / "saved.pt")]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        load("ddp_adafocal").main(["--double", "--epochs", str(EPOCHS), *files])
+    printed.write_text(out.getvalue())
+
+
+def run_rank(rank: int, folder: Path, port: int) -> None:
+    launched(rank, 2, port)
+    main(folder, folder / f"printed-{rank}.txt")
+
+
+def outcome(folder: Path):
+    """What a run printed, its results and its checkpoint."""
+    out = "".join(file.read_text() for file in sorted(folder.glob("printed*.txt")))
+    return out, json.loads((folder / "found.json").read_text()), torch.load(folder / "saved.pt", weights_only=True)
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """The same by one process, this one."""
     folder = tmp_path_factory.mktemp("alone")
-    files = ["--json", str(folder / "found.json"), "--checkpoint", str(folder / "saved.pt")]
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "device_count", lambda: 0)
         patch.delenv("RANK", raising=False)
-        load("ddp_adafocal").main(["--double", "--epochs", str(EPOCHS), *files])
-    found = json.loads((folder / "found.json").read_text())
-    return out.getvalue(), found, torch.load(folder / "saved.pt", weights_only=True)
+        main(folder, folder / "printed.txt")
+    return outcome(folder)
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("together"), *TOGETHER)
+    """As torchrun starts it, which docs/distributed.md does."""
+    folder, store = tmp_path_factory.mktemp("together"), meeting_point(2)
+    wrong = run_ranks(run_rank, folder, store.port, world=2)
+    assert not wrong, wrong
+    return outcome(folder)
 
 
 def numbers(evaluation: dict) -> dict[str, float]:

@@ -215,7 +215,7 @@ TARGET = Target(
     st.builds(forged, st.integers(0, 2**32)),
     check,
     frozenset({"refused", "works"}),
-    in_ci=4000,
+    in_ci=600,
     guarded=True,
     smaller=_smaller,
 )

@@ -271,5 +271,5 @@ TARGET = Target(
     cases(),
     check,
     frozenset({"right", "refused", "near a jump"}),
-    in_ci=6000,
+    in_ci=1500,
 )

@@ -338,5 +338,5 @@ TARGET = Target(
     cases(),
     check,
     frozenset({"exact", "compared", "near a jump"}),
-    in_ci=800,
+    in_ci=200,
 )

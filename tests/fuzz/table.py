@@ -12,6 +12,7 @@ _MODULES = {
     "calibrator-files": "tests.fuzz.calibrator_files",
     "metrics": "tests.fuzz.metrics",
     "losses": "tests.fuzz.losses",
+    "kernels": "tests.fuzz.kernels",
     "recipes": "lab.tests.fuzz.recipes",
 }
 

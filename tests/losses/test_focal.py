@@ -8,7 +8,6 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import focalcal as fc
-from focalcal.losses.focal import _row_weight
 
 
 def batch(*shape, classes=5, seed=0, dtype=torch.float64):
@@ -46,13 +45,6 @@ def test_gamma_zero_is_cross_entropy_in_every_option(reduction, smoothing, weigh
     ours.sum().backward()
     theirs.sum().backward()
     assert_close(x.grad, y.grad, rtol=1e-12, atol=1e-15)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_gradient_of_a_small_batch_takes_the_memory_of_its_logits(dtype):
-    logits, labels = batch(8, dtype=dtype)
-    loss = fc.focal_loss(logits.requires_grad_(), labels, gamma=2.0)
-    assert loss.grad_fn.gradient.dtype == dtype
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 3.0])
@@ -220,9 +212,8 @@ def test_a_module_passes_every_option_on_and_has_gamma_3_unless_told_otherwise()
     assert fc.LinearFocalLoss().gamma == 3.0
 
 
-def test_the_plain_mean_takes_the_path_without_a_mask_and_no_look_at_the_values():
+def test_values_are_not_looked_at():
     logits, labels = batch(4)
-    assert _row_weight(labels, None, None, "mean") == 0.25
     assert torch.isnan(fc.focal_loss(logits * math.nan, labels, gamma=2.0))
 
 

@@ -105,10 +105,10 @@ def test_the_logits_are_never_held_at_once(monkeypatch):
     """No tensor of more than a chunk's logits is made, seen from the row kernel."""
     monkeypatch.setattr(linear_module, "_CHUNK_LOGITS", 11 * 7)
     seen = []
-    kernel = linear_module.rows_value_and_gradient
+    kernel = linear_module.value_and_gradient_
     monkeypatch.setattr(
         linear_module,
-        "rows_value_and_gradient",
+        "value_and_gradient_",
         lambda x, *rest: (seen.append(tuple(x.shape)), kernel(x, *rest))[1],
     )
     hidden, weight, _, labels = layer()

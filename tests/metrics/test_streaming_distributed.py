@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import time
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
-from torch.multiprocessing.spawn import ProcessException
 
 import focalcal as fc
 from focalcal import metrics as m
+from tests.ranks import ranked, run_ranks
 
-# Two processes that start torch anew, once for all tests of this file.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gloo")]
+pytestmark = [pytest.mark.slow, ranked]
 
 CLASSES, ROWS, BATCH = 3, 203, 64
 # What each rank has of the rows, and the precision of its logits (both: in turn).
@@ -93,24 +90,14 @@ def finished(tmp_path_factory) -> Path:
     if not torch.distributed.is_gloo_available():
         pytest.skip("this torch has no gloo backend")
     folder = tmp_path_factory.mktemp("ranks")
-    context = mp.spawn(run_rank, args=(str(folder),), nprocs=2, join=False)
-    deadline = time.monotonic() + 150
-    try:
-        while not context.join(timeout=5):
-            if time.monotonic() > deadline:
-                break
-    except ProcessException as error:  # the cases it did not come to say so
-        (folder / "error.txt").write_text(str(error))
-    finally:
-        for process in context.processes:
-            process.kill()
+    # the cases that they did not come to say so
+    (folder / "error.txt").write_text(run_ranks(run_rank, str(folder), world=2))
     return folder
 
 
 def results(folder: Path, case: str) -> list[dict]:
     files = [folder / f"{list(CASES).index(case)}.{rank}.pt" for rank in range(2)]
-    error = folder / "error.txt"
-    why = error.read_text() if error.exists() else "they hung"
+    why = (folder / "error.txt").read_text()
     assert all(file.exists() for file in files), f"the processes did not come to the end of this case: {why}"
     return [torch.load(file, weights_only=True) for file in files]
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 import focalcal as fc
 from focalcal import metrics
-from focalcal.core.temperature import optimal_temperature
+from focalcal.calibrators.optimal_temperature import optimal_temperature
 from focalcal.metrics.truncated import (
     TopK,
     TruncatedSummary,

@@ -329,7 +329,7 @@ def test_versions_are_compared_by_the_intervals_of_the_bootstrap():
     bars, dots = ax.lines[0:8:2], ax.lines[1:8:2]
     for bar in bars[:2]:
         assert bar.get_xdata().tolist() == [interval.low, interval.high]
-    assert dots[2].get_xdata().tolist() == [metrics.nll(rows)]
+    assert dots[2].get_xdata() == pytest.approx(metrics.nll(rows), rel=1e-14)
     assert np.isnan(bars[3].get_xdata()).all()
 
 

@@ -166,6 +166,6 @@ TARGET = Target(
     st.builds(forged, st.integers(0, 2**32)),
     check,
     frozenset({"refused", "only a recipe", "a run"}),
-    in_ci=400,
+    in_ci=80,
     guarded=True,
 )

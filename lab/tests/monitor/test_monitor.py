@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import time
 
 import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing as mp
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
@@ -25,6 +23,7 @@ from focalcal_lab.monitor import MonitorCallback, read_monitor
 from focalcal_lab.monitor.accumulators import LearnedEpochs, NormHistogram, PredictionTally, gradient_edges
 from focalcal_lab.monitor.callback import find_head
 from focalcal_lab.monitor.file import write_monitor
+from tests.ranks import ranked, run_ranks
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -754,21 +753,12 @@ def train_shared(folder: str, rank: int, world: int) -> None:
     trainer.fit(Linear(), shared(TRAIN, 64, 16 // world), shared(VAL, 40, 8))
 
 
-ranked = pytest.mark.xdist_group("ranks")  # one worker starts the two processes, once
-
-
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    """The folder in which two processes left what they found; processes that hang are ended."""
+    """The folder in which two processes left what they found."""
     folder = tmp_path_factory.mktemp("ranks")
-    context = mp.spawn(run_rank, args=(str(folder),), nprocs=2, join=False)
-    deadline = time.monotonic() + 600  # a busy machine takes minutes to start two processes
-    try:
-        while not context.join(timeout=2):
-            assert time.monotonic() < deadline, "the processes hang"
-    finally:
-        for process in context.processes:
-            process.kill()
+    wrong = run_ranks(run_rank, str(folder), world=2)
+    assert not wrong, wrong
     return folder
 
 

@@ -23,12 +23,19 @@ from focalcal.core.checks import Array, ArrayLike, require
 from focalcal.core.focal import wide_dtype
 from focalcal.core.score_kinds import Kind, logits_of, positive
 from focalcal.errors import InputError
+from focalcal.kernels.compiled import kernels_for, with_adjacent_classes
 from focalcal.predictions.arrays import Chunk, Predictions
 from focalcal.predictions.stream import Batch, Batches, BatchesFactory, Stream
 
 P = TypeVar("P")
 
 FEWEST_ROWS = 2
+# Rows that show whether logits may be probabilities: those are between 0 and 1 in every row.
+_ROWS_TO_LOOK_AT = 8
+# A preview has every eighth row at most, unless it would have too few to be worth much.
+_LEAST_STRIDE, _ROWS_OF_A_PREVIEW = 8, 256
+# To look at so few values takes no time: they are searched in the same way wherever they come from.
+_FEW_VALUES = 1 << 16
 
 Progress: TypeAlias = "Callable[[int, int, str], object]"  # of (done, total, what)
 Fold: TypeAlias = "Callable[[Iterator[LabelledLogits]], P]"  # what a pass makes of the blocks of a part of the data
@@ -136,6 +143,18 @@ class FitData(ABC):
 
         On a cluster `fold` runs elsewhere, so it must not change anything here.
         """
+
+    def reduce_checked_after(self, fold: Fold[P], merge: Callable[[P, P], P], is_finite: Callable[[P], bool]) -> P:
+        """`reduce` for a fold whose result shows whether all values were fine: no pass is spent on checks before.
+
+        The blocks may then be of any size and precision, with masks as they were given. `is_finite` says of a result
+        that no NaN, no infinite logit and no masked label went into it; if it says no, checks find out which.
+        """
+        return self.reduce(fold, merge)
+
+    def preview(self, values: int) -> LabelledLogits | None:
+        """About so many values in evenly spread rows, unchecked and uncopied; None if that would take a pass."""
+        return None
 
     def total(self, of_block: Callable[[LabelledLogits], Any]) -> Any:
         """The sum over all blocks of a number or an array of each, in one pass."""
@@ -298,11 +317,50 @@ class _ArrayData(_RecordedData):
 
     def __init__(self, predictions: Predictions) -> None:
         self._predictions = predictions
+        self._whole = _as_given(predictions)
 
     def reduce(self, fold: Fold[P], merge: Callable[[P, P], P]) -> P:
         """One pass."""
         chunks = self._predictions.chunks(check=self.passes == 0, masked_labels=False)
         return self._accept(_recorded(_blocks(chunks, self._predictions.kind), fold), "logits")
+
+    def reduce_checked_after(self, fold: Fold[P], merge: Callable[[P, P], P], is_finite: Callable[[P], bool]) -> P:
+        """One pass, over all rows as they are if a kernel can read them."""
+        if self._whole is not None:
+            value = fold(iter([self._whole]))
+            if is_finite(value):
+                return self._accept((value, PassRecord.of(self._whole, watched=False)), "logits")
+        return self.reduce(fold, merge)
+
+    def preview(self, values: int) -> LabelledLogits | None:
+        """Some rows as they are, if a kernel can read them."""
+        if self._whole is None:
+            return None
+        rows, given = len(self._whole.labels), self._whole.logits.numel()
+        if given < _FEW_VALUES:
+            return None
+        stride = max(1, min(max(_LEAST_STRIDE, given // values), rows // _ROWS_OF_A_PREVIEW))
+        return self._whole.part(slice(None, None, stride))
+
+
+def _as_given(predictions: Predictions) -> LabelledLogits | None:
+    """All rows as they were given, if these are plain logits (N, K) that the compiled kernels can read; unchecked."""
+    scores, labels, weight = predictions._scores, predictions._labels, predictions._weight
+    plain = predictions.kind == "logits" and scores.ndim == 2 and labels is not None and len(scores) >= FEWEST_ROWS
+    if not plain or (weight is not None and not weight.all()):  # rows without a weight are left out
+        return None
+    if isinstance(scores, np.ndarray):
+        if not (scores.flags.c_contiguous and scores.flags.writeable):  # torch cannot share it
+            return None
+        scores = torch.from_numpy(scores)
+    scores = scores.detach()
+    if kernels_for(scores) is None or with_adjacent_classes(scores) is not scores:
+        return None
+    few = scores[:_ROWS_TO_LOOK_AT]
+    if bool(((few >= 0) & (few <= 1)).all()):  # maybe probabilities: the checks will warn
+        return None
+    assert labels is not None
+    return LabelledLogits(scores, labels, None if weight is None else torch.from_numpy(weight.reshape(-1)))
 
 
 class _StreamData(_RecordedData):

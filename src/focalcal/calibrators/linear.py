@@ -364,10 +364,14 @@ class _MatrixCoordinates(_Coordinates):
         return (z.T @ residual).flatten()
 
     def hessian(self, z: Tensor, p: Tensor, weight: Tensor) -> Tensor:
-        slopes = (z.unsqueeze(2) * p.unsqueeze(1)).flatten(1)
-        weighted = slopes * weight.unsqueeze(1)
-        hessian = -(slopes.T @ weighted)
-        self._own(hessian).add_((weighted.T @ z).view(self.rank + 1, self.classes, -1).transpose(1, 2))
+        # Products of two features and of two probabilities are symmetric: a quarter of all pairs of pairs is enough.
+        features, by_features = _pairs_of(self.rank + 1)
+        classes, by_classes = _pairs_of(self.classes)
+        z, p = z.T.contiguous(), p.T.contiguous()  # rows of a matrix are taken faster than columns
+        squares, weighted = z[features[0]] * z[features[1]], p * weight
+        mixed = squares @ (p[classes[0]] * weighted[classes[1]]).T
+        hessian = -mixed[by_features][:, :, by_classes].transpose(1, 2).reshape(self.size, self.size)
+        self._own(hessian).add_((squares @ weighted.T)[by_features])
         return hessian
 
     def blocks(self, z: Tensor, p: Tensor, weight: Tensor) -> Tensor:
@@ -398,6 +402,21 @@ class _MatrixCoordinates(_Coordinates):
         """The second derivatives (r + 1, r + 1, K) within each class."""
         shape = (self.rank + 1, self.classes)
         return hessian.view(*shape, *shape).diagonal(dim1=1, dim2=3)
+
+
+@functools.lru_cache(maxsize=8)
+def _pairs_of(count: int) -> tuple[Tensor, Tensor]:
+    """The pairs i <= j of so many things (2, P), and the place of the pair of any two of them (count, count).
+
+    >>> _pairs_of(2)
+    (tensor([[0, 0, 1],
+            [0, 1, 1]]), tensor([[0, 1],
+            [1, 2]]))
+    """
+    pairs = torch.triu_indices(count, count)
+    place = torch.zeros(count, count, dtype=torch.int64)
+    place[pairs[0], pairs[1]] = place[pairs[1], pairs[0]] = torch.arange(pairs.shape[1])
+    return pairs, place
 
 
 # ------------------------------------------------------------------------------------------------------------ the fit

@@ -220,7 +220,7 @@ class IsotonicCalibration(OneVsRest):
     $$ f_k = \arg\min_{f \text{ non-decreasing}} \sum_n w_n \big( f(p_{nk}) - [y_n = k] \big)^2 $$
 
     where $p_{nk}$ is the probability of class k in row n, $y$ the labels and $w$ the weights. Between the scores of the
-    fit it is linear, beyond them constant, as in scikit-learn, which does the fit. The module's docstring says how the
+    fit it is linear, beyond them constant, as in scikit-learn. The module's docstring says how the
     classes come together. `scores_` (K, M) are the points of the functions and `calibrated_` (K, M) their values.
 
     Source: [zadrozny2002].
@@ -244,11 +244,11 @@ class IsotonicCalibration(OneVsRest):
         return {}
 
     def _table(self, groups: ScoreGroups) -> tuple[Array, Array]:
-        from sklearn.isotonic import IsotonicRegression
-
         mass = groups.mass.astype(np.float64)
-        fitted = IsotonicRegression(y_min=0, y_max=1).fit(groups.value, groups.right / mass, sample_weight=mass)
-        return fitted.X_thresholds_, fitted.y_thresholds_
+        fitted = _non_decreasing(groups.right / mass, mass).clip(0, 1)
+        # Within a run of equal values the ends are enough.
+        inside = np.append(fitted[1:] == fitted[:-1], False) & np.append(False, fitted[1:] == fitted[:-1])
+        return groups.value[~inside], fitted[~inside]
 
 
 class BayesianBinning(OneVsRest):
@@ -328,9 +328,8 @@ class BayesianBinning(OneVsRest):
         root = np.cbrt(float(groups.count.sum()))
         most = min(len(groups.value), math.ceil(root * self.range_factor))
         fewest = min(most, max(1, math.floor(root / self.range_factor)))
-        masses = np.concatenate([groups.mass_cuts(num_bins) for num_bins in range(fewest, most + 1)])
-        model = np.cumsum(masses == 0) - 1
-        cuts = np.where(masses > 0, _cuts(groups, groups.below_masses(masses)[1]), 0)
+        masses, model = groups.all_mass_cuts(fewest, most)
+        cuts = np.where(masses > 0, _cuts(groups, groups.values_at(masses)), 0)
         new = np.append(True, (np.diff(cuts) != 0) | (np.diff(model) != 0))  # ties make bins empty
         return cuts[new], model[new]
 
@@ -409,6 +408,21 @@ def _class_cells(start: int, end: int, first: int, blocks: Iterator[LabelledLogi
         for part, values in enumerate((weight, weight * scores, weight * mine, known.to(scores.dtype))):
             cells.view(-1).index_add_(0, (place + part * CELLS).reshape(-1), values.reshape(-1))
     return cells
+
+
+def _non_decreasing(values: Array, weight: Array) -> Array:
+    """The non-decreasing values that are nearest in weighted squares.
+
+    >>> _non_decreasing(np.array([0.0, 1.0, 0.0]), np.ones(3))
+    array([0. , 0.5, 0.5])
+    """
+    try:
+        from scipy.optimize import isotonic_regression
+    except ImportError:  # before scipy 1.12; scikit-learn takes longer to import than to fit
+        from sklearn.isotonic import isotonic_regression as of_sklearn
+
+        return np.asarray(of_sklearn(values, sample_weight=weight))
+    return np.asarray(isotonic_regression(values, weights=weight).x)
 
 
 def _log_evidence(hits: Array, misses: Array, alpha: Array, beta: Array) -> Array:

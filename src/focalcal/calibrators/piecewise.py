@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from focalcal.core.checks import Array
 from focalcal.core.ranking import Ranking
+from focalcal.kernels.ranking import ranked_rows
 
 # Logits that are taken together: temporaries are float64 and int64, many times the logits, and stay in cache.
 _TOGETHER = 1 << 17
@@ -37,7 +38,7 @@ class ScoreGroups(Ranking):
         >>> ScoreGroups.of_scores(np.array([0.5, 0.9, 0.5 + 1e-16]), np.array([True, True, False])).right
         array([1, 1])
         """
-        exact = Ranking.of_rows(scores, correct, weight)
+        exact = ranked_rows(scores, correct, weight)
         starts = np.flatnonzero(np.append(True, np.diff(exact.value) > _ROUNDING * exact.value[1:]))
         count, mass, right = (
             np.add.reduceat(column, starts, dtype=np.int64 if column.dtype.kind == "u" else np.float64)

@@ -29,7 +29,9 @@ app.command("report")(report.report)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"focalcal {__version__}")
+        from focalcal.kernels.choice import kernels_in_use
+
+        typer.echo(f"focalcal {__version__}, kernels: {kernels_in_use()}")
         raise typer.Exit
 
 
@@ -37,7 +39,9 @@ def _print_version(wanted: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and which kernels are in use."
+        ),
     ] = False,
 ) -> None:
     """Classifiers that say how sure they are, truthfully."""

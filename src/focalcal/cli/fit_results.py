@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from focalcal.calibrators.base import FitReport
 from focalcal.cli.results import AssessmentResult, Engine, MeasureDifference
-from focalcal.select import MethodScore
+from focalcal.select.result import MethodScore
 
 
 @dataclass(frozen=True, kw_only=True)

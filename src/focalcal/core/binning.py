@@ -14,15 +14,11 @@ import torch
 from torch import Tensor
 
 from focalcal.core.checks import Array, require
-from focalcal.core.ranking import Ranking, is_fractional, pack, sort_keys, unpack, whole_numbers
+from focalcal.core.ranking import Ranking, is_fractional, whole_numbers
 
 Scheme = Literal["equal_width", "equal_mass", "array_split", "interpolated", "equal_width_sweep", "equal_mass_sweep"]
 
 Norm = Literal["l1", "l2", "max"]
-
-# With more edges than this, a search in them is faster than a comparison with each. Twice as many fit into a byte.
-_FEW_EDGES = 64
-_BLOCK = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -112,7 +108,7 @@ def bin_predictions(
     >>> bins.count, bins.gap
     (tensor([0., 3.], dtype=torch.float64), tensor([0.0000, 0.0500], dtype=torch.float64))
     """
-    given, right, share = _columns(confidence, correct, weight)
+    given, right, share = prediction_columns(confidence, correct, weight)
     if (isinstance(edges, Tensor) or edges == "equal_width") and not is_fractional(right):
         require(num_bins >= 1, "num_bins", "must be at least 1", num_bins, "The papers use 15.")
         cut = edges.to("cpu", torch.float64) if isinstance(edges, Tensor) else equal_width_edges(num_bins)
@@ -147,7 +143,7 @@ def bin_ranked(ranked: Ranking, *, num_bins: int = 15, edges: Scheme | Tensor = 
     return _assemble(cut, sums)
 
 
-def _columns(confidence: Any, correct: Any, weight: Any) -> tuple[Array, Array, Array | None]:
+def prediction_columns(confidence: Any, correct: Any, weight: Any) -> tuple[Array, Array, Array | None]:
     """The columns as arrays on the CPU, checked for shape."""
     given = _as_array(confidence)
     given = given if given.dtype in (np.float32, np.float64) else given.astype(np.float64)
@@ -170,41 +166,33 @@ def _as_array(values: Any) -> Array:
 
 def _bins_between(edges: Tensor, confidence: Array, correct: Array, weight: Array | None) -> Bins:
     """Bins with fixed edges, in one pass over rows in any order."""
-    num_bins, cut, hit = len(edges) - 1, edges.numpy(), correct.astype(bool, copy=False)
-    # Confidence, rows and mass of the wrong and of the correct rows of each bin; rows have no mass without weights.
-    sums = np.zeros((2 if weight is None else 3, 2 * num_bins))
-    for start in range(0, len(confidence), _BLOCK):  # a block stays in cache
-        rows = slice(start, start + _BLOCK)
-        place = bin_of(confidence[rows], cut)
-        place += place + hit[rows]
-        share = None if weight is None else weight[rows]
-        total = confidence[rows].astype(np.float64) if share is None else confidence[rows] * share
-        for sum_, column in zip(sums, (total, None, share), strict=False):
-            sum_ += np.bincount(place, weights=column, minlength=2 * num_bins)
-    confidences, count, mass = torch.from_numpy(sums[[0, 1, -1]]).view(3, num_bins, 2)
-    count = mass if weight is not None and whole_numbers(weight) else count
-    return Bins.of_sums(edges, count.sum(1), mass.sum(1), confidences.sum(1), mass[:, 1])
+    num_bins, hit = len(edges) - 1, correct.astype(np.float64)
+    place, mass = bin_of(confidence, edges.numpy()), np.ones(len(confidence)) if weight is None else weight
+    rows, total, sums, right = (
+        torch.from_numpy(np.bincount(place, weights=term, minlength=num_bins))
+        for term in (np.ones(len(confidence)), mass, mass * confidence, mass * hit)
+    )
+    count = total if weight is None or whole_numbers(weight) else rows
+    return Bins.of_sums(edges, count, total, sums, right)
 
 
 def bin_of(values: Array, edges: Array) -> Array:
     """The bin of each value, (lower, upper], the outer ones without end; edges in the precision of the values.
 
     >>> bin_of(np.array([0.0, 0.5, 0.6]), np.array([0.0, 0.5, 1.0]))
-    array([0, 0, 1], dtype=uint8)
+    array([0, 0, 1])
     """
-    inner = edges[1:-1].astype(values.dtype)
-    if len(inner) > _FEW_EDGES:
-        return np.searchsorted(inner, values)
-    # Few edges are passed faster by counting, which never guesses a branch wrong.
-    passed, above = np.zeros(len(values), dtype=np.uint8), np.empty(len(values), dtype=bool)
-    for edge in inner:
-        passed += np.greater(values, edge, out=above).view(np.uint8)
-    return passed
+    return np.searchsorted(edges[1:-1].astype(values.dtype), values)
+
+
+def require_a_row_for_each_bin(num_bins: int, rows: int) -> None:
+    """Raise an InputError if rows are too few for bins of equal mass."""
+    require(num_bins <= rows, "num_bins", f"must be at most N = {rows}", num_bins, "Take fewer bins or more rows.")
 
 
 def _bins_of_mass(ranked: Ranking, num_bins: int, *, larger_first: bool) -> Bins:
     rows = int(ranked.count.sum())
-    require(num_bins <= rows, "num_bins", f"must be at most N = {rows}", num_bins, "Take fewer bins or more rows.")
+    require_a_row_for_each_bin(num_bins, rows)
     sums, edge = ranked.below_masses(ranked.mass_cuts(num_bins, larger_first=larger_first))
     edge[0], edge[-1] = 0.0, 1.0
     return _assemble(edge, sums)
@@ -229,25 +217,6 @@ def bin_norm(bins: Bins, norm: Norm) -> Tensor:
     if norm == "l2":
         return (bins.weight * bins.gap**2).sum(-1).sqrt()
     return bins.gap.abs().amax(-1)
-
-
-def equal_mass_ece(confidence: Array, correct: Array, num_bins: int) -> float:
-    """The ECE of unweighted rows (N,) in bins of equal mass: a sort and two sums, for searches that ask for thousands.
-
-    Where equal confidences lie on both sides of a cut they have to share their correctness: `bin_ranked` sees to it.
-
-    >>> round(equal_mass_ece(np.array([0.9, 0.3]), np.array([True, False]), num_bins=2), 4)
-    0.2
-    """
-    keys = pack(confidence, correct)
-    sort_keys(keys)
-    starts = -(-np.arange(num_bins) * len(keys) // num_bins)  # as Ranking.mass_cuts
-    one = keys.dtype.type(1)
-    if ((keys[starts[1:] - 1] | one) == (keys[starts[1:]] | one)).any():
-        return float(bin_norm(bin_ranked(Ranking.of_keys(keys), num_bins=num_bins, edges="equal_mass"), "l1"))
-    value, right = unpack(keys)
-    gaps = np.add.reduceat(value, starts, dtype=np.float64) - np.add.reduceat(right, starts, dtype=np.float64)
-    return float(np.abs(gaps).sum() / len(keys))
 
 
 def equal_width_edges(num_bins: int) -> Tensor:

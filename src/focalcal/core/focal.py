@@ -27,8 +27,8 @@ from focalcal.core.checks import (
     to_tensor,
 )
 
-# A gamma for every sample: one number, a tensor that broadcasts, or a rule that reads p. A rule with the attribute
-# `takes_arrays` is given numpy arrays on the CPU, where they are faster; with `non_negative` it promises gamma >= 0.
+# A gamma for every sample: one number, a tensor that broadcasts, or a rule that reads p. A rule that is constant
+# between edges of p may say so by a method `steps`, which gives the edges and values as `lookup` takes them.
 Gamma: TypeAlias = "float | Tensor | Callable[[Tensor], Tensor]"
 
 # softplus(x) = x to the last bit of float64 from here on: exp(-50) = 2e-22.
@@ -113,12 +113,14 @@ def focal_of_log_odds(log_odds: Tensor, gamma: float | Tensor) -> Tensor:
     return torch.exp(gamma.abs() * log_base) * cross_entropy
 
 
-def focal_value_and_slope(cross_entropy: Any, p: Any, not_p: Any, gamma: Any, non_negative: bool = False) -> Any:
-    r"""The loss and its slope $-\ell'(z) = g(p, \gamma)\,(1-p)$ in the log-odds, of tensors or of numpy arrays.
+def focal_value_and_slope(
+    cross_entropy: Tensor, p: Tensor, not_p: Tensor, gamma: float | Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""The loss and its slope $-\ell'(z) = g(p, \gamma)\,(1-p)$ in the log-odds.
 
     $$ g\,(1-p) = b^{|\gamma|} (1-p) (1 + \gamma p c / b) $$
 
-    with $c = -\log p$ (`cross_entropy`) and the base $b$ of the loss. `non_negative` promises that no gamma is below 0.
+    with $c = -\log p$ (`cross_entropy`) and the base $b$ of the loss.
 
     Source: [mukhoti2020, Prop. 1].
 
@@ -126,13 +128,11 @@ def focal_value_and_slope(cross_entropy: Any, p: Any, not_p: Any, gamma: Any, no
     >>> focal_value_and_slope(-half.log(), half, half, gamma=0.0)[1]  # cross-entropy: 1 - p
     tensor([0.5000])
     """
-    one_for_all = isinstance(gamma, (int, float))
-    if non_negative or (one_for_all and gamma >= 0):
+    if not isinstance(gamma, Tensor) and gamma >= 0:
         factor = not_p**gamma
         return factor * cross_entropy, factor * (not_p + gamma * p * cross_entropy)
-    where = torch.where if isinstance(p, Tensor) else np.where
-    base = 1 + p if one_for_all else where(gamma < 0, 1 + p, not_p)
-    factor = base ** abs(gamma)
+    base = torch.where(gamma < 0, 1 + p, not_p) if isinstance(gamma, Tensor) else 1 + p
+    factor = base ** (gamma.abs() if isinstance(gamma, Tensor) else -gamma)
     # Where 1 - p is 0 so is -log p, and 0 / 0 must not be taken.
     return factor * cross_entropy, factor * not_p * (1 + gamma * p * cross_entropy / (base + (base == 0)))
 

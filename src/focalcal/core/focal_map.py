@@ -33,7 +33,7 @@ from focalcal.core.checks import (
     to_tensor,
 )
 from focalcal.core.focal import focal_of_log_odds, wide_dtype
-from focalcal.core.focal_loss import all_log_odds, log_odds
+from focalcal.core.log_odds import all_log_odds, log_odds
 from focalcal.core.root_finding import solve_increasing
 from focalcal.errors import InputError
 

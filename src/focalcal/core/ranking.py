@@ -13,14 +13,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
 from focalcal.core.checks import Array
 
 # Groups that are scanned together, so that temporaries do not grow with the number of rows.
 BLOCK = 1 << 16
-# Rows that are sorted together: torch's sort takes some 40 bytes per row beside them.
-_SORTED_TOGETHER = 1 << 20
+# Groups between two running sums that are kept.
+_MILESTONE = 64
 # Accuracies that differ by less are equal: shares of a group are rounded.
 _ROUNDING = 1e-12
 
@@ -49,18 +48,14 @@ def unpack(keys: Array) -> tuple[Array, Array]:
 
 
 def sort_keys(keys: Array) -> None:
-    """Sort packed rows in place: a block at a time by torch, which has a radix sort for integers, then merge the runs.
+    """Sort packed rows in place.
 
     >>> keys = pack(np.array([0.9, 0.1, 0.5]), np.array([1, 1, 0]))
     >>> sort_keys(keys)
     >>> unpack(keys)[0]
     array([0.1, 0.5, 0.9])
     """
-    signed = torch.from_numpy(keys.view(np.int64 if keys.dtype == np.uint64 else np.int32))  # confidences reach 1 only
-    for block in signed.split(_SORTED_TOGETHER):
-        block.copy_(torch.sort(block).values)
-    if len(keys) > _SORTED_TOGETHER:
-        keys.sort(kind="stable")  # timsort finds the runs
+    keys.sort()
 
 
 @dataclass(frozen=True)
@@ -84,22 +79,31 @@ class Ranking:
         array([1, 2], dtype=uint32)
         """
         sort_keys(keys)
-        value = np.empty(len(keys), dtype=np.float64 if keys.dtype == np.uint64 else np.float32)
-        count, right = np.empty(len(keys), dtype=np.uint32), np.empty(len(keys), dtype=np.uint32)
-        found = start = 0
-        while start < len(keys):  # a block at a time, ending where a group ends: indices take 8 bytes per row
-            end = int(np.searchsorted(keys, keys[min(start + BLOCK, len(keys)) - 1] | keys.dtype.type(1), side="right"))
-            values, correct = unpack(keys[start:end])
-            starts = _group_starts(values)
-            groups = slice(found, found + len(starts))
-            value[groups], count[groups] = values[starts], np.diff(starts, append=len(values))
-            right[groups] = np.add.reduceat(correct, starts, dtype=np.uint32)
-            found, start = found + len(starts), end
-        if found == len(keys):  # no two are equal
-            count = np.broadcast_to(np.uint32(1), value.shape)  # no memory
-            return Ranking(value, count, count, right.astype(np.uint8))
-        count = count[:found]
-        return Ranking(value[:found], count, count, right[:found])
+        values, correct = unpack(keys)
+        starts = _group_starts(values)
+        if len(starts) == len(values):
+            return Ranking.of_different(values, correct.astype(np.uint8))
+        count = np.diff(starts, append=len(values)).astype(np.uint32)
+        return Ranking.of_groups(values[starts], count, np.add.reduceat(correct, starts, dtype=np.uint32))
+
+    @staticmethod
+    def of_groups(value: Array, count: Array, right: Array) -> Ranking:
+        """The ranking of groups whose rows have no weights.
+
+        >>> Ranking.of_groups(np.array([0.5, 0.9]), np.array([1, 2]), np.array([0, 1])).total
+        3.0
+        """
+        return Ranking(value, count, count, right)
+
+    @staticmethod
+    def of_different(value: Array, right: Array) -> Ranking:
+        """The ranking of rows without weights, no two of which have the same confidence.
+
+        >>> Ranking.of_different(np.array([0.5, 0.9]), np.array([0, 1])).total_right
+        1.0
+        """
+        count = np.broadcast_to(np.uint32(1), value.shape)  # no memory
+        return Ranking(value, count, count, right)
 
     @staticmethod
     def of_rows(confidence: Array, correct: Array, weight: Array | None = None) -> Ranking:
@@ -182,8 +186,23 @@ class Ranking:
         """Sums (4, P) of count, mass, confidence and correctness over the groups before each of P positions."""
         mass, right = (np.where(positions > 0, sums[positions - 1], 0.0) for sums in (self.reached, self.reached_right))
         count = mass if self.counts_rows else self._before(self.count, positions)
-        confidence = self._before(self.value if self.count.strides == (0,) else self.value * self.mass, positions)
-        return np.stack([count, mass, confidence, right])
+        return np.stack([count, mass, self._confidence_before(positions), right])
+
+    @cached_property
+    def _milestones(self) -> Array:
+        """The sum of mass times confidence before every so-many-th group: all running sums would take much memory."""
+        starts = np.arange(0, len(self.value), _MILESTONE)
+        column = self.value if self.count.strides == (0,) else self.value * self.mass
+        return np.concatenate([[0.0], np.cumsum(np.add.reduceat(column, starts, dtype=np.float64))])
+
+    def _confidence_before(self, positions: Array) -> Array:
+        """Sums (P,) of mass times confidence over the groups before each position."""
+        passed, left = np.divmod(positions, _MILESTONE)
+        place = passed[:, None] * _MILESTONE + np.arange(_MILESTONE)
+        inside = np.arange(_MILESTONE) < left[:, None]
+        place = np.where(inside, place, 0)
+        terms = self.value[place].astype(np.float64) * self.mass[place]
+        return np.asarray(self._milestones[passed] + np.where(inside, terms, 0.0).sum(1))
 
     def _before(self, column: Array, positions: Array) -> Array:
         """Sums (P,) of a column over the groups before each position."""
@@ -202,8 +221,18 @@ class Ranking:
         inside = (cuts - sums[1]) / size  # the share of the group that the cut asks for
         sums += inside * np.stack([self.count[group], size, self.value[group] * size, self.right[group]])
         sums[0], sums[1] = np.round(sums[0], 9), cuts  # whole again where rows are not shared
+        return sums, self._value_at(group, inside)
+
+    def values_at(self, cuts: Array) -> Array:
+        """The confidence (C,) at which each mass is reached, as `below_masses` gives it, without the sums."""
+        group = self._group_at(cuts)
+        before = np.where(group > 0, self.reached[group - 1], 0.0)
+        return self._value_at(group, (cuts - before) / self.mass[group])
+
+    def _value_at(self, group: Array, inside: Array) -> Array:
+        """The confidence of the group, or halfway to the next one where a cut takes all of it."""
         value, above = (self.value[np.minimum(group + step, len(self.value) - 1)].astype(np.float64) for step in (0, 1))
-        return sums, np.where(inside < 1 - _ROUNDING, value, (value + above) / 2)
+        return np.asarray(np.where(inside < 1 - _ROUNDING, value, (value + above) / 2))
 
     def _group_at(self, cuts: Array) -> Array:
         """The group in which each mass is reached."""
@@ -221,6 +250,17 @@ class Ranking:
             smaller, more = divmod(int(self.total), num_bins)
             return (k * smaller + np.minimum(k, more)).astype(np.float64)
         return self._mass_cut(k, num_bins)
+
+    def all_mass_cuts(self, fewest: int, most: int) -> tuple[Array, Array]:
+        """`mass_cuts` of each number of bins from `fewest` to `most`, one after the other, and the place of each.
+
+        >>> Ranking.of_rows(np.array([0.5, 0.9]), np.array([1, 0])).all_mass_cuts(1, 2)
+        (array([0., 2., 0., 1., 2.]), array([0, 0, 1, 1, 1]))
+        """
+        sizes = np.arange(fewest, most + 1)
+        place = np.repeat(np.arange(len(sizes)), sizes + 1)
+        starts = np.cumsum(sizes + 1) - (sizes + 1)
+        return self._mass_cut(np.arange(len(place)) - starts[place], sizes[place]), place
 
     def _mass_cut(self, k: Array, num_bins: Array | int) -> Array:
         if not self.counts_rows:

@@ -80,18 +80,28 @@ def with_unit_sums(scores: Tensor, kind: Kind, epsilon: float) -> Tensor:
     if kind == "logits":
         return scores
     sums = (scores if kind == "probs" else scores.exp()).sum(1, dtype=wide_dtype(scores.device))
-    size = scores.shape[1] + _MEMBERS / 2
-    off = ((sums - 1).abs() > size * epsilon).nonzero().squeeze(1)
+    num_classes = scores.shape[1]
+    off = ((sums - 1).abs() > rounding_of_sums(num_classes, epsilon)).nonzero().squeeze(1)
     if len(off) and scores.dtype == torch.float64:
         # What was computed in float32 has its rounding, also after it was widened.
         rows, single = scores[off], torch.finfo(torch.float32).eps
-        widened = (rows.float().double() == rows).all(1) & ((sums[off] - 1).abs() <= size * single)
+        near = (sums[off] - 1).abs() <= rounding_of_sums(num_classes, single)
+        widened = (rows.float().double() == rows).all(1) & near
         off = off[~widened]
     if not len(off):
         return scores
     total = sums[off].unsqueeze(1)
     summed = scores[off] / total if kind == "probs" else scores[off] - torch.log(total)
     return scores.index_copy(0, off, summed.to(scores.dtype))
+
+
+def rounding_of_sums(num_classes: int, epsilon: float) -> float:
+    """How far a row of probabilities may be from 1 by rounding alone; `with_unit_sums` derives it.
+
+    >>> rounding_of_sums(10, 2**-52) < 1e-13
+    True
+    """
+    return (num_classes + _MEMBERS / 2) * epsilon
 
 
 def padded(scores: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ each bandwidth then costs a few short Fourier transforms. No mesh is laid over t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +32,9 @@ class Slices(Protocol):
     def __getitem__(self, rows: slice, /) -> Array: ...
 
 
+# Gives the moments (count, cells) of rows for a number of cells and a count.
+MomentsOf = Callable[[int, int], Array]
+
 # exp(-(pi k sigma)^2 / 2) is below 1e-17 from k sigma = 2.82 on.
 _MODES_TIMES_SIGMA = 2.82
 _MAX_MODES = 2**16
@@ -40,7 +44,7 @@ SMALLEST_SIGMA = _MODES_TIMES_SIGMA / _MAX_MODES
 _FIRST_MODES = 1024
 # With 8 cells per mode an offset from the centre turns the phase by pi/16 at most, and (pi/16)^10 / 10! is 2e-14.
 _CELLS_PER_MODE = 8
-_MOMENTS = 10
+MOMENTS = 10
 # Rows worked on at a time: their temporaries stay in the cache, and do not grow with the number of rows.
 _BLOCK_ROWS = 2**16
 # Cells of the grid in t; see _quintic for the error.
@@ -50,7 +54,10 @@ _ROUNDING = 1e-15
 
 
 def smooth_calibration_error(
-    values: NDArray[np.floating[Any]], residuals: Slices, sigma: float | None = None
+    values: NDArray[np.floating[Any]],
+    residuals: Slices,
+    sigma: float | None = None,
+    moments: MomentsOf | None = None,
 ) -> tuple[float, float]:
     r"""Smooth calibration error and the bandwidth it was taken at.
 
@@ -60,6 +67,7 @@ def smooth_calibration_error(
     weight times $(f - y)$ over the total weight. $\mathrm{smECE}_\sigma$ falls in $\sigma$, so $\sigma^*$ is unique;
     with `sigma` the bandwidth is given instead. Right to 1e-12 for bandwidths from 0.002 on. Bandwidths are resolved
     down to `SMALLEST_SIGMA` (4e-5): where a smaller one is given or would solve the equation, this one is used.
+    `moments` is another way to compute `cell_moments` of these rows.
 
     Source: [blasiok2023]. Differs: the integral is exact, where the authors' code sums over a mesh and searches
     the bandwidth on a grid.
@@ -74,16 +82,16 @@ def smooth_calibration_error(
         return together, max(together if sigma is None else sigma, smallest)
     if sigma is not None:
         sigma = max(sigma, SMALLEST_SIGMA)
-        return _error_and_slope(cosine_sums(values, residuals, _modes(sigma)), sigma)[0], sigma
+        return _error_and_slope(cosine_sums(values, residuals, _modes(sigma), moments), sigma)[0], sigma
     # The error falls in sigma: one below the solution gives an error above it, and one above gives an error below.
-    sums = cosine_sums(values, residuals, _FIRST_MODES)
+    sums = cosine_sums(values, residuals, _FIRST_MODES, moments)
     if not sums.any():
         return 0.0, 0.0
     lower = _MODES_TIMES_SIGMA / _FIRST_MODES
     upper = _error_and_slope(sums, lower)[0]
     if upper < lower:
         lower, upper = max(upper, SMALLEST_SIGMA), lower
-        sums = cosine_sums(values, residuals, _modes(lower))
+        sums = cosine_sums(values, residuals, _modes(lower), moments)
         error = _error_and_slope(sums, lower)[0]
         if error <= lower:
             return error, lower
@@ -103,7 +111,9 @@ def _sum_of_one_sign(residuals: Slices, count: int) -> float | None:
     return abs(total)
 
 
-def cosine_sums(values: NDArray[np.floating[Any]], residuals: Slices, modes: int) -> Array:
+def cosine_sums(
+    values: NDArray[np.floating[Any]], residuals: Slices, modes: int, moments: MomentsOf | None = None
+) -> Array:
     r"""$a_k = \sum_i r_i \cos(\pi k f_i)$ for k = 0 to `modes`, right to 1e-13 of $\sum_i |r_i|$.
 
     where `values` (N,) are $f$ in [0, 1], sorted increasingly, and `residuals` (N,) are $r$. Around the centre $c$ of a
@@ -114,20 +124,24 @@ def cosine_sums(values: NDArray[np.floating[Any]], residuals: Slices, modes: int
     array([4., 0., 0.])
     """
     cells = _CELLS_PER_MODE * 2 ** math.ceil(math.log2(max(modes, 1)))
-    moments = _cell_moments(values, residuals, cells)
+    held = moments(cells, MOMENTS) if moments else cell_moments(values, residuals, cells, MOMENTS)
     # Half a cell is the unit of the offsets. Horner's rule: 1 + z (1 + z/2 (1 + z/3 ...)).
     turn = -0.5j * np.pi / cells * np.arange(modes + 1)
     total = np.zeros(modes + 1, dtype=np.complex128)
-    for m in reversed(range(_MOMENTS)):
-        total = total * turn / (m + 1) + np.fft.rfft(moments[m], 2 * cells)[: modes + 1]
+    for m in reversed(range(MOMENTS)):
+        total = total * turn / (m + 1) + np.fft.rfft(held[m], 2 * cells)[: modes + 1]
     # The transform measures from the left end of the first cell; its centre is half a cell further.
     sums: Array = (total * np.exp(turn)).real
     return sums
 
 
-def _cell_moments(values: NDArray[np.floating[Any]], residuals: Slices, cells: int) -> Array:
-    """Sums of r u^m in each cell of [0, 1], for m below _MOMENTS, where u in [-1, 1] is the offset from the centre."""
-    moments = np.zeros((_MOMENTS, cells))
+def cell_moments(values: NDArray[np.floating[Any]], residuals: Slices, cells: int, count: int) -> Array:
+    """Sums (count, cells) of r u^m in each cell of [0, 1], where u in [-1, 1] is the offset from the cell's centre.
+
+    >>> cell_moments(np.array([0.25, 0.75]), np.array([0.1, -0.2]), cells=2, count=1)
+    array([[ 0.1, -0.2]])
+    """
+    moments = np.zeros((count, cells))
     for start in range(0, len(values), _BLOCK_ROWS):
         rows = slice(start, start + _BLOCK_ROWS)
         scaled = values[rows].astype(np.float64) * cells
@@ -138,7 +152,7 @@ def _cell_moments(values: NDArray[np.floating[Any]], residuals: Slices, cells: i
         filled = np.diff(begin, append=len(cell)) > 0
         begin, where = begin[filled], first + np.flatnonzero(filled)
         offset, term = 2 * (scaled - cell) - 1, residuals[rows].astype(np.float64)
-        for m in range(_MOMENTS):
+        for m in range(count):
             moments[m, where] += np.add.reduceat(term, begin)
             term *= offset
     return moments

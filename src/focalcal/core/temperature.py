@@ -1,4 +1,4 @@
-r"""Temperatures: the best one for given logits, and the one that comes closest to the focal map.
+r"""Temperatures: the solver that finds the best one, and the one that comes closest to the focal map.
 
 A temperature T turns logits into `softmax(logits / T)`: below 1 it sharpens, above 1 it softens.
 """
@@ -14,50 +14,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.checks import Array, ArrayLike, require, to_classes, to_tensor
-from focalcal.core.focal import wide_dtype
+from focalcal.core.checks import Array, require
 from focalcal.core.focal_map import log_h
-from focalcal.core.masking import is_masked, require_labels_left, require_scores, unify_masks, without_masks
 from focalcal.core.optimum import Optimum
 
 # Published temperatures lie between 0.7 and 5.3. The lower end keeps a model that made no mistake on a small set from
 # claiming certainty; the upper one is all but uniform.
 TEMPERATURE_BOUNDS = (0.01, 1000.0)
-# Derivatives of the NLL that a pass takes: from a start that is a percent off they lead to the minimum.
-_ORDER = 6
+# Derivatives of the NLL that a pass takes: from a start that is a few percent off they lead to the minimum.
+ORDER = 8
 # What the last of them may add to the step, as a share of 1/T: those that are left out add less.
 _LAST_STEP = 1e-10
 _ROOT_STEPS = 50
 _MAX_PASSES = 60
-# Values that are worked on together: they stay in the cache.
-_BLOCK = 1 << 19
 # komisarenko2024 (Sec. 3.3) takes logits from (-5, 5): two logits of a row are at most 10 apart.
 _LOGIT_GAP = 10.0
-# The largest gamma of ghosh2022 (Sec. 6); beyond it a focal loss barely looks at samples with p > 0.2.
-_GAMMA_MAX = 20.0
-
-
-def optimal_temperature(logits: ArrayLike, labels: ArrayLike, *, start: float = 1.0) -> float:
-    r"""The temperature that minimises the mean of $-\log \mathrm{softmax}(x/T)_y$.
-
-    where `logits` (N, K) are $x$ and `labels` (N,) are $y$. Newton's method in $\log(1/T)$, kept in T = 0.01..1000;
-    a `start` near the answer is faster and gives the same one. `TemperatureScaling` does it with more around it.
-
-    Source: [mukhoti2020, Sec. 5.1].
-
-    >>> round(optimal_temperature([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]], [0, 0, 1]), 4)  # 2 of 3 right: 2 / log 2
-    2.8854
-    """
-    require(0 < start < math.inf, "start", "must be a positive temperature", start)
-    x, y = _logits_and_labels(logits, labels, "logits", "labels")
-    rows = max(1, _BLOCK // x.shape[1])
-
-    def read(inverse_temperature: float) -> TemperedSums:
-        parts = zip(x.split(rows), y.split(rows), strict=True)
-        sums = [tempered_sums(logits, labels, None, inverse_temperature) for logits, labels in parts]
-        return functools.reduce(TemperedSums.merge, sums)
-
-    return solve_temperature(read, start=start).point
 
 
 @dataclass(frozen=True)
@@ -68,7 +39,7 @@ class TemperedSums:
     """
 
     mass: float
-    derivatives: Array  # (_ORDER + 1,), the NLL itself first
+    derivatives: Array  # the NLL itself first, then as many as were asked for
     all_right: bool
 
     @property
@@ -80,41 +51,6 @@ class TemperedSums:
         """The sums over both sets of rows."""
         together = self.derivatives + other.derivatives
         return TemperedSums(self.mass + other.mass, together, self.all_right and other.all_right)
-
-
-def tempered_sums(logits: Tensor, labels: Tensor, weight: Tensor | None, inverse_temperature: float) -> TemperedSums:
-    r"""The NLL of $\mathrm{softmax}(\beta x)$ summed over rows, with its derivatives: cumulants of x under the softmax.
-
-    $$ \frac{\partial}{\partial \beta} = \kappa_1 - x_y, \qquad \frac{\partial^n}{\partial \beta^n} = \kappa_n, \qquad
-       \kappa_n = m_n - \sum_{j=1}^{n-1} \binom{n-1}{j-1} \kappa_j m_{n-j}, \qquad m_n = \sum_k p_k x_k^n $$
-
-    where `logits` (n, K) are $x$ and are taken from the largest of each row, so that nothing overflows.
-
-    >>> sums = tempered_sums(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), None, 1.0)
-    >>> sums.derivatives[:4].round(4)
-    array([ 0.1269, -0.2384,  0.42  , -0.6397])
-    """
-    wide = wide_dtype(logits.device)
-    behind = logits - logits.amax(1, keepdim=True)
-    masked = is_masked(behind) if float(behind.amin()) == -math.inf else None
-    label = behind.gather(1, labels.unsqueeze(1)).squeeze(1)
-    shares = (behind * inverse_temperature).exp_()
-    behind = behind if masked is None else without_masks(behind, masked)
-    total = shares.sum(1).to(wide)
-    cumulants = _cumulants([shares.mul_(behind).sum(1).to(wide) / total for _ in range(_ORDER)])
-    columns = torch.stack([torch.log(total) - inverse_temperature * label, cumulants[0] - label, *cumulants[1:]])
-    sums = columns.sum(1) if weight is None else columns @ weight
-    mass = float(len(logits)) if weight is None else float(weight.sum())
-    return TemperedSums(mass, sums.cpu().numpy(), not bool(label.any()))
-
-
-def _cumulants(moments: list[Tensor]) -> list[Tensor]:
-    """Cumulants from raw moments, both from the first one on."""
-    cumulants: list[Tensor] = []
-    for n, moment in enumerate(moments, start=1):
-        known = (math.comb(n - 1, j) * cumulants[j] * moments[n - 2 - j] for j in range(n - 1))
-        cumulants.append(functools.reduce(torch.sub, known, moment))
-    return cumulants
 
 
 def solve_temperature(
@@ -133,13 +69,14 @@ def solve_temperature(
     low, high = lower, upper
     u = min(max(-math.log(start), lower), upper)
     for passes in range(1, _MAX_PASSES + 1):
-        inverse = math.exp(u)
+        inverse = _exact_in_float32(math.exp(u))
+        u = u if u in (lower, upper) else min(max(math.log(inverse), lower), upper)
         sums = read(inverse)
         series = sums.derivatives / sums.mass
         slope = inverse * series[1]
         outward = (u == upper and slope < 0) or (u == lower and slope > 0)
         if slope == 0 or outward:
-            return Optimum(1 / inverse, float(series[0]), passes, True, bool(outward))
+            return Optimum(math.exp(-u) if outward else 1 / inverse, float(series[0]), passes, True, bool(outward))
         low, high = (u, high) if slope < 0 else (low, u)
         step, unsure = (math.inf, math.inf) if sums.all_right else _least(series, inverse)  # downhill for ever
         there = inverse + step
@@ -149,25 +86,31 @@ def solve_temperature(
     return Optimum(math.exp(-u), float(series[0]), passes, False, False)
 
 
+def _exact_in_float32(inverse_temperature: float) -> float:
+    """The nearest number that logits in float32 can be multiplied by without moving the minimum by its rounding."""
+    return float(np.float32(inverse_temperature))
+
+
 def _least(series: Array, inverse: float) -> tuple[float, float]:
     r"""The step in $\beta$ to the minimum that the Taylor series has, and how far off that may be.
 
     The last term of the series stands for those that are left out. Where it matters the step is Newton's, in
     $\log \beta$.
     """
-    slopes = [series[n] / math.factorial(n - 1) for n in range(1, len(series))]  # of the series' derivative
-    polynomial = np.polynomial.Polynomial(slopes)
+    slopes = [float(series[n]) / math.factorial(n - 1) for n in range(1, len(series))]  # of the series' derivative
     step = 0.0
     for _ in range(_ROOT_STEPS):
-        bend = polynomial.deriv()(step)
+        slope = bend = 0.0
+        for coefficient in reversed(slopes):  # Horner's rule, for the polynomial and its derivative
+            slope, bend = slope * step + coefficient, bend * step + slope
         if not bend > 0:
             break
-        change = -polynomial(step) / bend
+        change = -slope / bend
         step += change
         if abs(step) > inverse / 2:
             break
         if abs(change) <= 1e-15 * inverse:
-            return float(step), abs(slopes[-1] * step ** (len(slopes) - 1)) / series[2]
+            return step, abs(slopes[-1] * step ** (len(slopes) - 1) / slopes[1])
     bend = inverse * inverse * series[2] + inverse * series[1]
     return (inverse * math.expm1(min(-inverse * series[1] / bend, 50.0)) if bend > 0 else math.inf), math.inf
 
@@ -273,47 +216,3 @@ def _level_focal_logits(logits: Tensor, counts: Tensor, gamma: float) -> Tensor:
         rest = rest.clamp_min(0)
         odds.append(logits[:, level] - torch.logsumexp(logits + torch.log(rest), 1))
     return log_h(torch.stack(odds, 1), torch.tensor(gamma, dtype=torch.float64))[0]
-
-
-def suggest_gamma(val_logits: ArrayLike, val_labels: ArrayLike) -> float:
-    r"""The training gamma whose built-in sharpening cancels the overconfidence of a cross-entropy model.
-
-    A model trained with focal loss is calibrated on its training data after $\Psi^\gamma$, which acts like a
-    temperature $T_\gamma < 1$; its plain softmax is softer by $1/T_\gamma$. If the cross-entropy model needs the
-    temperature $T$ on validation data, the gamma with $T_\gamma = 1/T$ gives that softening from the start:
-
-    $$ \gamma = \text{the root of } \mathrm{nearest\_temperature}(\gamma, K) = 1/T $$
-
-    where $T$ is the optimal temperature of `val_logits` (N, K) at `val_labels` (N,). 0 where the model is not
-    overconfident ($T \le 1$), and at most 20. The relation is a worst case over all rows of K logits and weakens with
-    K: T = 2 suggests 1.8 for 3 classes, 4.1 for 10 and 16 for 100. Read large suggestions as upper ends of a search.
-
-    Source: [komisarenko2024, Sec. 4.1], made into a rule.
-
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> logits = torch.randn(2000, 3, generator=generator)
-    >>> labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
-    >>> round(suggest_gamma(2 * logits, labels), 1)  # too sure by a factor of about 2
-    1.7
-    """
-    from scipy.optimize import brentq
-
-    x, y = _logits_and_labels(val_logits, val_labels, "val_logits", "val_labels")
-    inverse = 1 / optimal_temperature(x, y)
-    num_classes = x.shape[1]
-    if inverse >= 1:
-        return 0.0
-    if nearest_temperature(_GAMMA_MAX, num_classes) >= inverse:
-        return _GAMMA_MAX
-    root = brentq(lambda gamma: nearest_temperature(gamma, num_classes) - inverse, 0.0, _GAMMA_MAX, xtol=1e-6)
-    return float(root)
-
-
-def _logits_and_labels(logits: ArrayLike, labels: ArrayLike, first: str, second: str) -> tuple[Tensor, Tensor]:
-    x, _ = to_tensor(logits, first)
-    require(x.dim() == 2 and x.shape[1] >= 2, first, "must have shape (N, K) with K >= 2", tuple(x.shape))
-    require(x.shape[0] >= 1, first, "must have at least one row", tuple(x.shape))
-    require_scores(x, first)
-    x, classes = unify_masks(x.detach()), to_classes(labels, x, second)
-    require_labels_left(x, classes)
-    return x.to(wide_dtype(x.device)), classes

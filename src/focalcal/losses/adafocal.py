@@ -102,6 +102,10 @@ class AdaFocalLoss(ValidationBinsLoss):
         """The gamma of a training sample whose true class has probability `p`, for a tensor or an array of them."""
         return self.at(p, self.gamma)
 
+    def steps(self) -> tuple[Tensor, Tensor]:
+        """The edges of the bins and the gamma of each."""
+        return self.edges, self.gamma
+
     def _learn(self, bins: Bins) -> Tensor:
         gamma = next_gamma(
             self.gamma.cpu(),

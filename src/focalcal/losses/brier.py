@@ -15,7 +15,8 @@ from focalcal.core.checks import (
     require_reduction,
 )
 from focalcal.core.masking import is_masked, unify_masks
-from focalcal.losses.focal import Reduction, batch_shape, require_classes_left, require_targets_left, to_rows
+from focalcal.kernels.focal_loss import Reduction, to_rows
+from focalcal.losses.focal import batch_shape, require_classes_left, require_targets_left
 
 __all__ = ["BrierLoss", "brier_loss"]
 

@@ -62,6 +62,12 @@ class CalFocalLoss(ValidationBinsLoss):
         exp = torch.exp if isinstance(p, Tensor) else np.exp
         return exp(self.lam * (confidence - self.at(p, self.accuracy)))
 
+    def steps(self) -> tuple[Tensor, Tensor] | None:
+        """The edges of the bins and the gamma of each, or None if every sample has its own."""
+        if self.per_sample:
+            return None
+        return self.edges, torch.exp(self.lam * (self.confidence - self.accuracy))
+
     def _learn(self, bins: Bins) -> Tensor:
         self.confidence.copy_(bins.confidence)
         self.accuracy.copy_(bins.accuracy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, final
+from typing import TYPE_CHECKING, TypedDict, final
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,10 @@ from focalcal.core.checks import (
     require_weight,
 )
 from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
-from focalcal.core.focal_loss import all_log_odds, focal_rows
+from focalcal.core.log_odds import all_log_odds
 from focalcal.core.masking import MaskedLabelError, is_masked, require_labels_left, require_scores, unify_masks
 from focalcal.errors import InputError
+from focalcal.kernels.focal_loss import Reduction, focal_rows, to_rows
 from focalcal.losses.gamma import (
     GammaLike,
     ScheduledByEpoch,
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["FocalLoss", "focal_loss"]
-
-Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 
 def focal_loss(
@@ -93,39 +92,15 @@ def focal_loss(
         weight = _class_weight(weight, num_classes, logits)
     if soft or label_smoothing:
         return _soft(logits, labels, gamma, weight, ignore_index, label_smoothing, reduction, validate)
+    if validate:
+        require_label_range(labels, num_classes, ignore_index)
+    if logits.dim() == 1:
+        logits, labels = logits.unsqueeze(0), labels.unsqueeze(0)
+        reduction = "sum" if reduction == "none" else reduction
     try:
-        return _hard(logits, labels, gamma, weight, ignore_index, reduction, validate)
+        return focal_rows(logits, labels, gamma, weight=weight, ignore_index=ignore_index, reduction=reduction)
     except MaskedLabelError as error:
         raise located(error, labels.shape) from None
-
-
-def _hard(
-    logits: Tensor,
-    labels: Tensor,
-    gamma: Gamma,
-    weight: Tensor | None,
-    ignore_index: int,
-    reduction: Reduction,
-    validate: bool,
-) -> Tensor:
-    """The loss of class numbers."""
-    rows = to_rows(logits)
-    classes = labels.reshape(-1).long() if labels.dim() != 1 or labels.dtype is not torch.int64 else labels
-    if validate:
-        require_label_range(labels, rows.shape[1], ignore_index)
-    # Out-of-range labels make `gather` fail on the CPU, so there the usual case, nothing ignored, needs no mask.
-    if ignore_index < 0 and logits.is_cpu and may_read_values():
-        try:
-            row_weight = _row_weight(classes, weight, None, reduction)
-            losses = focal_rows(rows, classes, gamma, row_weight=row_weight, summed=reduction != "none")
-            return losses.reshape(labels.shape) if reduction == "none" else losses
-        except (IndexError, RuntimeError):
-            require_label_range(labels, rows.shape[1], ignore_index)
-    keep = classes != ignore_index
-    classes = torch.where(keep, classes, 0)
-    row_weight = _row_weight(classes, weight, keep, reduction)
-    losses = focal_rows(rows, classes, gamma, row_weight=row_weight, summed=reduction != "none")
-    return losses.reshape(labels.shape) if reduction == "none" else losses
 
 
 def located(error: MaskedLabelError, shape: torch.Size) -> MaskedLabelError:
@@ -140,13 +115,6 @@ def require_classes_left(rows: Tensor, labels: Tensor, keep: Tensor) -> None:
         require_labels_left(rows, torch.where(keep, labels.reshape(-1), 0), keep)
     except MaskedLabelError as error:
         raise located(error, labels.shape) from None
-
-
-def to_rows(values: Tensor) -> Tensor:
-    """(N, K) of anything with classes in dimension 1, or of a single row."""
-    if values.dim() == 2:
-        return values
-    return values.unsqueeze(0) if values.dim() == 1 else values.movedim(1, -1).reshape(-1, values.shape[1])
 
 
 def batch_shape(logits: Tensor) -> torch.Size:
@@ -174,18 +142,6 @@ def _class_weight(weight: Tensor, num_classes: int, logits: Tensor) -> Tensor:
     if weight.device.type == "cpu":
         require_weight(weight)
     return weight.detach().to(logits.device, wide_dtype(logits.device))
-
-
-def _row_weight(classes: Tensor, weight: Tensor | None, keep: Tensor | None, reduction: Reduction) -> Tensor | float:
-    """What each row's loss is multiplied by, (N, 1) or one number for all."""
-    if weight is None and keep is None:
-        return 1 / classes.shape[0] if reduction == "mean" else 1.0
-    wide = wide_dtype(classes.device)
-    rows = torch.ones(classes.shape, dtype=wide, device=classes.device) if weight is None else weight[classes]
-    rows = rows if keep is None else rows * keep
-    if reduction == "mean":
-        rows = rows / rows.sum().clamp_min(torch.finfo(wide).tiny)  # all ignored: 0 / tiny = 0
-    return rows.unsqueeze(1)
 
 
 def _soft(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.core.checks import Kept, require, require_finite
-from focalcal.core.focal import INVERSE_FOCAL_LIMIT, gamma_star
+from focalcal.core.focal import INVERSE_FOCAL_LIMIT, gamma_star, lookup
 from focalcal.errors import InputError
 
 __all__ = ["ScheduledGamma", "StepGamma"]
@@ -35,8 +35,6 @@ class StepGamma(nn.Module):
     tensor([5., 3., 3.])
     """
 
-    takes_arrays = True
-
     def __init__(self, thresholds: Sequence[float], gammas: Sequence[float]) -> None:
         super().__init__()
         self.thresholds, self.gammas = tuple(map(float, thresholds)), tuple(map(float, gammas))
@@ -50,8 +48,8 @@ class StepGamma(nn.Module):
         )
         for gamma in self.gammas:
             check_gamma(gamma)
-        self._threshold_array, self._gamma_array = np.array(self.thresholds), np.array(self.gammas)
-        self.non_negative = min(self.gammas) >= 0  # spares the loss a look at the sign of every sample
+        edges = torch.tensor((0.0, *self.thresholds, 1.0), dtype=torch.float64)
+        self._steps = edges, torch.tensor(self.gammas, dtype=torch.float64)
 
     @classmethod
     def lambert(cls, p0: Sequence[float] = (0.2, 0.25)) -> StepGamma:
@@ -73,11 +71,15 @@ class StepGamma(nn.Module):
     def forward(self, p: Any) -> Any:
         """The gamma of each probability, in the shape of `p`, a tensor or an array."""
         if isinstance(p, np.ndarray):
-            return self._gamma_array[self._threshold_array.searchsorted(p, side="right")]
+            return lookup(p, *self._steps)
         gamma = torch.full_like(p, self.gammas[-1])
         for threshold, value in zip(reversed(self.thresholds), reversed(self.gammas[:-1]), strict=True):
             gamma = gamma.masked_fill_(p < threshold, value)
         return gamma
+
+    def steps(self) -> tuple[Tensor, Tensor]:
+        """The edges of p, 0 and 1 among them, and the gamma between each two; in float64 on the CPU."""
+        return self._steps
 
     def extra_repr(self) -> str:
         """What `print` shows."""

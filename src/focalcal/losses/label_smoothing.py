@@ -17,7 +17,8 @@ from focalcal.core.checks import (
     require_reduction,
 )
 from focalcal.core.masking import is_masked, unify_masks
-from focalcal.losses.focal import Reduction, batch_shape, require_classes_left, to_rows
+from focalcal.kernels.focal_loss import Reduction, to_rows
+from focalcal.losses.focal import batch_shape, require_classes_left
 
 __all__ = ["LabelSmoothingLoss"]
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from focalcal.core.checks import require, require_label_range
 from focalcal.core.focal import Gamma, wide_dtype
-from focalcal.core.focal_loss import rows_value_and_gradient
 from focalcal.core.masking import MaskedLabelError
 from focalcal.errors import InputError
+from focalcal.kernels.focal_loss import value_and_gradient_
 from focalcal.losses.focal import located
 from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma
 
@@ -47,7 +47,7 @@ class _LinearFocal(torch.autograd.Function):
             logits = hidden[chunk] @ weight.T if bias is None else torch.addmm(bias, hidden[chunk], weight.T)
             weights = row_weight[chunk] if isinstance(row_weight, Tensor) else row_weight
             try:
-                value, gradient = rows_value_and_gradient(logits, labels[chunk], gamma, weights)
+                value, gradient = value_and_gradient_(logits, labels[chunk], gamma, weights)
             except MaskedLabelError as error:
                 raise MaskedLabelError(start + error.row, error.label) from None
             del logits
@@ -58,6 +58,7 @@ class _LinearFocal(torch.autograd.Function):
                 grad_weight.addmm_(gradient.T, hidden[chunk])
             if grad_bias is not None:
                 grad_bias += gradient.sum(0)
+            del gradient  # or it would live beside the next chunk's logits
         # A mean is taken at the very end: 1/N here would push float16 gradients under their smallest number.
         ctx.gradients, ctx.scale = (grad_hidden, grad_weight, grad_bias), scale
         return (total * scale).to(torch.promote_types(hidden.dtype, torch.float32))

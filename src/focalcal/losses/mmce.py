@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from focalcal.core.checks import require, require_labels, require_logits
-from focalcal.core.focal_loss import log_odds
+from focalcal.core.log_odds import log_odds
 from focalcal.core.mmce import MMCE_WIDTH, mmce_squared
 from focalcal.losses.focal import FocalLoss
 

@@ -11,7 +11,7 @@ from focalcal.core.checks import may_read_values, require, require_reduction
 from focalcal.core.focal import Gamma, focal_elementwise, wide_dtype
 from focalcal.core.masking import is_masked, require_values, unify_masks
 from focalcal.errors import InputError
-from focalcal.losses.focal import Reduction
+from focalcal.kernels.focal_loss import Reduction
 from focalcal.losses.gamma import GammaLike, ScheduledByEpoch, resolve_gamma
 
 __all__ = ["BinaryFocalLoss", "sigmoid_focal_loss"]

@@ -15,10 +15,11 @@ from torch import nn
 
 from focalcal.core.checks import require, require_reduction
 from focalcal.errors import InputError
+from focalcal.kernels.focal_loss import Reduction
 from focalcal.losses.adafocal import AdaFocalLoss
 from focalcal.losses.brier import BrierLoss
 from focalcal.losses.calfocal import CalFocalLoss
-from focalcal.losses.focal import FocalLoss, Reduction
+from focalcal.losses.focal import FocalLoss
 from focalcal.losses.label_smoothing import LabelSmoothingLoss
 from focalcal.losses.mmce import MMCELoss
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from focalcal.core.binning import Bins, bin_predictions, equal_width_edges
+from focalcal.core.binning import Bins, equal_width_edges
 from focalcal.core.checks import require, require_label_range, require_labels, require_logits
 from focalcal.core.focal import lookup, wide_dtype
-from focalcal.core.focal_loss import top_confidence
 from focalcal.core.masking import require_scores
+from focalcal.kernels.bins import bin_predictions
+from focalcal.kernels.top_confidence import top_confidence
 from focalcal.losses.focal import LossOptions, SoftmaxFocalLoss
 from focalcal.predictions.distributed import agree_on, gather_rows, is_distributed
 
@@ -29,13 +31,14 @@ HISTORY_FIELDS = ("gamma", "lower_edge", "upper_edge", "confidence", "accuracy",
 class _BinRule:
     """The gamma rule of a loss, as `focal_loss` wants it."""
 
-    takes_arrays = True
-
     def __init__(self, loss: ValidationBinsLoss) -> None:
         self.loss = loss
 
     def __call__(self, p: Any) -> Any:
         return self.loss.gamma_at(p)
+
+    def steps(self) -> tuple[Tensor, Tensor] | None:
+        return self.loss.steps()
 
 
 class ValidationBinsLoss(SoftmaxFocalLoss):
@@ -73,6 +76,10 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         """The gamma of a training sample whose true class has probability `p`, for a tensor or an array of them."""
 
     @abstractmethod
+    def steps(self) -> tuple[Tensor, Tensor] | None:
+        """The edges of the bins and the gamma of each, or None if gamma changes within bins."""
+
+    @abstractmethod
     def _learn(self, bins: Bins) -> Tensor:
         """Take in new validation statistics and return the gamma of each bin."""
 
@@ -105,11 +112,12 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         soft = require_labels(val_labels, val_logits, "val_labels")
         require(not soft, "val_labels", "must be class numbers", val_labels.dtype)
         require(val_logits.dim() > 1, "val_logits", "must have shape (N, K) or (N, K, d1, ...)", val_logits.shape)
-        require_scores(val_logits, "val_logits")
         require_label_range(val_labels, val_logits.shape[1], self.ignore_index)
         rows = val_logits.movedim(1, -1).reshape(-1, val_logits.shape[1])
         labels = val_labels.reshape(-1).long()
         predicted, confidence = top_confidence(rows)
+        if not math.isfinite(confidence.sum()):  # there is a row without a confidence
+            require_scores(val_logits, "val_logits")
         pairs = torch.stack([confidence, (predicted == labels).to(confidence.dtype)], 1)
         keep = labels != self.ignore_index
         return (pairs if keep.all() else pairs[keep]).to("cpu", torch.float64)

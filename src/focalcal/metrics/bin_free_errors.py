@@ -2,14 +2,13 @@ r"""Calibration errors without bins: smooth ECE, the Kolmogorov-Smirnov error an
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-import torch
-
 from focalcal.core.checks import ArrayLike, require
-from focalcal.core.mmce import MMCE_WIDTH, pairs_in_order
+from focalcal.core.mmce import MMCE_WIDTH
 from focalcal.core.ranking import Ranking
-from focalcal.core.smooth_ece import smooth_calibration_error
+from focalcal.kernels.ranking import residual_pair_sum, smooth_error
 from focalcal.metrics.prediction_set import Measured, PredictionSet
 from focalcal.metrics.read_scores import PAIRS, TargetedReadOptions, rows_of
 
@@ -42,7 +41,7 @@ def smooth_ece(
     require(sigma is None or sigma > 0, "sigma", "must be positive", sigma)
 
     def measure(ranked: Ranking) -> float:
-        return smooth_calibration_error(ranked.value, ranked.residuals, sigma)[0]
+        return smooth_error(ranked, sigma)
 
     rows = rows_of(scores, labels, PAIRS, reading)
     width = "its own width" if sigma is None else f"width {sigma:g}"
@@ -95,12 +94,8 @@ def mmce(
     def measure(ranked: Ranking) -> float:
         total, hits = ranked.total, ranked.total_right
         of_right, of_wrong = (hits, total - hits) if weighted else (total, total)
-        squared, before = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-        for value, mass, right in ranked.blocks("value", "mass", "right"):
-            share = right * (1 - value) / max(of_right, 1e-300) - (mass - right) * value / max(of_wrong, 1e-300)
-            pairs, before = pairs_in_order(torch.from_numpy(value), torch.from_numpy(share), width, before=before)
-            squared = squared + pairs
-        return float(squared.clamp_min(0).sqrt())
+        squared = residual_pair_sum(ranked, 1 / max(of_right, 1e-300), 1 / max(of_wrong, 1e-300), width)
+        return math.sqrt(max(squared, 0.0))
 
     rows = rows_of(scores, labels, PAIRS, reading)
     form = "weighted MMCE" if weighted else "MMCE"

@@ -348,9 +348,7 @@ def _parts(chunk: Chunk, groups: Array | None) -> Iterator[tuple[str, Chunk]]:
     order = np.argsort(code, kind="stable")
     ends = np.cumsum(np.bincount(code))
     for name, rows in zip(names, np.split(order, ends[:-1]), strict=True):
-        place = torch.from_numpy(rows).to(chunk.scores.device)
-        weight = None if chunk.weight is None else chunk.weight[rows]
-        yield str(name), Chunk(chunk.scores[place], chunk.labels[place], weight)
+        yield str(name), chunk.take(torch.from_numpy(rows).to(chunk.labels.device))
 
 
 def _merged(one: dict[str, Summary], other: dict[str, Summary]) -> dict[str, Summary]:

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 
 from focalcal.core.checks import Array, ArrayLike, require
-from focalcal.core.ranking import Ranking, dense_rank
-from focalcal.core.row_statistics import RowStatistics
+from focalcal.core.ranking import dense_rank
 from focalcal.core.score_kinds import Kind
+from focalcal.kernels.ranking import ranked_rows
 from focalcal.metrics.prediction_set import Measured
 from focalcal.metrics.selective_prediction import area_under_roc
 from focalcal.predictions.arrays import Predictions
@@ -26,9 +26,7 @@ def normality(scores: ArrayLike, kind: Kind, score: OodScore, argument: str) -> 
     fix = "An energy is a sum over logits; probabilities have lost it."
     require(score != "energy" or kind == "logits", "kind", "must be logits for score=energy", repr(kind), fix)
     predictions, name = Predictions(scores, None, kind=kind, argument=argument), _COLUMN[score]
-    column = np.concatenate(
-        [RowStatistics(chunk.scores, chunk.labels, kind).columns((name,))[name] for chunk in predictions.chunks()]
-    )
+    column = np.concatenate([chunk.columns((name,))[name] for chunk in predictions.chunks()])
     return -column if score == "entropy" else column
 
 
@@ -47,7 +45,7 @@ def ood_auroc(
     """
     known, unknown = normality(in_scores, kind, score, "in_scores"), normality(out_scores, kind, score, "out_scores")
     place = dense_rank(np.concatenate([known, unknown]))
-    ranked = Ranking.of_rows(place, np.arange(len(place)) < len(known))
+    ranked = ranked_rows(place, np.arange(len(place)) < len(known))
     return Measured(area_under_roc(ranked), f"AUROC of in- against out-of-distribution by {score}")
 
 

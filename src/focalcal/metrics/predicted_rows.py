@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.binning import Bins, Scheme, bin_of, bin_predictions, bin_ranked
+from focalcal.core.binning import Bins, Scheme, bin_of, bin_ranked
 from focalcal.core.checks import Array, require
 from focalcal.core.ranking import Ranking, dense_rank, whole_numbers
 from focalcal.errors import InputError
+from focalcal.kernels.bins import bin_predictions
+from focalcal.kernels.ranking import ranked_rows
 from focalcal.metrics.prediction_set import PredictionSet, RowMean, ratio, stack_bins
 
 
@@ -68,7 +70,7 @@ class PredictedRows(PredictionSet):
     def ranked(self) -> Ranking:
         """The rows in order of confidence."""
         if self._ranked is None:
-            self._ranked = Ranking.of_rows(self.column("confidence"), self.column("correct"), self.weight)
+            self._ranked = ranked_rows(self.column("confidence"), self.column("correct"), self.weight)
         return self._ranked
 
     def each(self, measure: Callable[[Ranking], Any]) -> Any:

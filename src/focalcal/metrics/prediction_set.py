@@ -143,7 +143,7 @@ def stack_bins(bins: list[Bins]) -> Bins:
 
 def _total(values: Array, weight: Array | None) -> float:
     if weight is not None:
-        return float(values @ weight)
+        return float((values * weight).sum())  # unlike a product of BLAS, the same wherever in memory they lie
     return float(np.count_nonzero(values) if values.dtype == np.bool_ else values.sum(dtype=np.float64))
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from focalcal.core.binning import Scheme
 from focalcal.core.checks import Array, ArrayLike, require, to_array
-from focalcal.core.row_statistics import RowStatistics
 from focalcal.core.score_kinds import Kind
 from focalcal.metrics.classwise_rows import ClasswiseRows
 from focalcal.metrics.predicted_rows import PredictedRows
@@ -67,7 +66,7 @@ def read(
     joined: dict[str, Array] = {}
     filled = 0
     for chunk in predictions.chunks():
-        found = RowStatistics(chunk.scores, chunk.labels, kind, number).columns(columns)
+        found = chunk.columns(columns, number)
         found |= {} if chunk.weight is None else {_WEIGHT: chunk.weight}
         rows = slice(filled, filled + len(chunk.labels))
         for name, column in found.items():

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.binning import Bins, Scheme, bin_norm, bin_predictions
+from focalcal.core.binning import Bins, Scheme, bin_norm
 from focalcal.core.checks import Array, ArrayLike, require
 from focalcal.core.ranking import Ranking
 from focalcal.core.score_kinds import Kind
 from focalcal.drawing.reliability import Bars
+from focalcal.kernels.bins import bin_predictions
 from focalcal.metrics.predicted_rows import PredictedRows, require_resampling
 from focalcal.metrics.prediction_set import CLASSWISE, PredictionSet
 from focalcal.metrics.read_scores import PAIRS, TargetedReadOptions, read, rows_of
@@ -50,7 +51,7 @@ def accuracy_bands(bins: Bins, level: float = 0.95) -> tuple[Tensor, Tensor]:
 
     Empty bins have the interval from 0 to 1. Source: [clopper1934].
 
-    >>> from focalcal.core.binning import bin_predictions
+    >>> from focalcal.kernels.bins import bin_predictions
     >>> bins = bin_predictions(torch.tensor([0.9] * 10), torch.tensor([1] * 9 + [0]), num_bins=1)
     >>> [round(float(end), 3) for end in accuracy_bands(bins)]
     [0.555, 0.997]
@@ -154,7 +155,7 @@ def bars_of(bins: Bins, *, level: float = 0.95, chance: tuple[Tensor, Tensor] | 
     """The bars of bins, with bands of the given level; `chance` are the ends of the band by chance of each bin.
 
     >>> import torch
-    >>> from focalcal.core.binning import bin_predictions
+    >>> from focalcal.kernels.bins import bin_predictions
     >>> bars_of(bin_predictions(torch.tensor([0.9, 0.8]), torch.tensor([1, 0]), num_bins=2)).accuracy
     array([0.5])
     """
@@ -170,7 +171,7 @@ def chance_band(bins: Bins, level: float = 0.95) -> tuple[Tensor, Tensor] | None
     `consistency_bars` knows the confidence of each row; this is for bins whose rows are gone. None for weighted rows.
 
     >>> import torch
-    >>> from focalcal.core.binning import bin_predictions
+    >>> from focalcal.kernels.bins import bin_predictions
     >>> bins = bin_predictions(torch.full((100,), 0.9), torch.ones(100), num_bins=1)
     >>> [round(float(end), 3) for end in chance_band(bins)]
     [0.84, 0.95]

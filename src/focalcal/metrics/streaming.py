@@ -32,7 +32,6 @@ from torch import Tensor
 
 from focalcal.core.checks import Array, ArrayLike, require
 from focalcal.core.confidence_histogram import CELLS, cut_error
-from focalcal.core.confidence_summary import ConfidenceSummary
 from focalcal.core.score_kinds import KINDS, Kind
 from focalcal.errors import MissingExtraError
 from focalcal.metrics.calibration_error import ece_debiased
@@ -42,6 +41,7 @@ from focalcal.metrics.read_scores import target_class
 from focalcal.metrics.summary import Summary
 from focalcal.metrics.table import MEASURES, Measure, Reads, measure_means
 from focalcal.predictions.arrays import Predictions, Target
+from focalcal.predictions.confidence_summary import ConfidenceSummary
 from focalcal.predictions.distributed import agree_on, is_distributed
 
 try:

@@ -9,16 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.binning import Bins, Scheme, bin_predictions, bin_ranked, equal_width_edges
+from focalcal.core.binning import Bins, Scheme, bin_ranked, equal_width_edges
 from focalcal.core.checks import Array, require
-from focalcal.core.confidence_summary import ConfidenceSummary
 from focalcal.core.ranking import Ranking
-from focalcal.core.row_statistics import RowStatistics
 from focalcal.core.score_kinds import Kind
 from focalcal.errors import InputError
-from focalcal.metrics.classwise_rows import ClassBinSums, ClasswiseRows
+from focalcal.kernels.bins import bin_predictions
+from focalcal.kernels.class_bins import ClassBinSums
+from focalcal.metrics.classwise_rows import ClasswiseRows
 from focalcal.metrics.prediction_set import COLUMNS, PredictionSet, RowMean
 from focalcal.predictions.arrays import Chunk
+from focalcal.predictions.confidence_summary import ConfidenceSummary
 
 
 class Summary(PredictionSet):
@@ -80,13 +81,10 @@ class Summary(PredictionSet):
 
     def update(self, chunk: Chunk) -> None:
         """Take in some rows of scores."""
-        statistics = RowStatistics(chunk.scores, chunk.labels, self.kind, self.target_class)
         needed = {"confidence", "correct", *(name for mean in self.means for name in mean.needs)}
-        self.add(statistics.columns([name for name in COLUMNS if name in needed]), chunk.weight)
+        columns = chunk.columns([name for name in COLUMNS if name in needed], self.target_class, self.classes)
+        self.add(columns, chunk.weight)
         self.label_counts += torch.bincount(chunk.labels, minlength=self.num_classes).cpu().numpy()
-        if self.classes is not None:
-            weight = None if chunk.weight is None else torch.from_numpy(chunk.weight)
-            self.classes.add(statistics.probs, chunk.labels, weight)
 
     def add(self, columns: Mapping[str, Array], weight: Array | None = None) -> None:
         """Take in rows whose columns are known."""

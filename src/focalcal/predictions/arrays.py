@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,25 +25,63 @@ from focalcal.core.checks import (
     to_float_tensor,
     to_label_tensor,
 )
-from focalcal.core.masking import MaskedLabelError, unify_masks
-from focalcal.core.score_kinds import KINDS, Kind, with_unit_sums
+from focalcal.core.masking import MaskedLabelError, mask_limit, unify_masks
+from focalcal.core.score_kinds import KINDS, Kind, rounding_of_sums, with_unit_sums
 from focalcal.errors import InputError, InputWarning
+from focalcal.kernels.class_bins import ClassBinSums
+from focalcal.kernels.compiled import compiled_kernels
+from focalcal.kernels.extremes import extremes, largest_sum_error
+from focalcal.kernels.rows import read_rows
 
 Target = Literal["top_label", "positive", "classwise"] | int
 
-# Scores that are taken together: small enough for the cache, large enough that calls cost nothing.
+# Scores that are taken together: small enough for the cache, large enough that calls cost nothing. The compiled kernels
+# have blocks of their own and make no temporaries.
 CHUNK_VALUES = 1 << 19
-_CHUNK = {"cpu": CHUNK_VALUES}
+_CHUNK = {"cpu": CHUNK_VALUES if compiled_kernels() is None else 1 << 23}
 _CHUNK_ON_ACCELERATORS = 1 << 25
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows of the input: scores (n, K), labels (n,) and weights (n,) or None; probabilities sum to 1."""
+    """Some rows of the input: scores (n, K), labels (n,), and weights (n,) or None.
 
-    scores: Tensor
+    Logits are as they were given, in any precision and with any mask; probabilities sum to 1. The labels are empty
+    where there are none.
+    """
+
+    given: Tensor
     labels: Tensor
     weight: Array | None
+    kind: Kind = "logits"
+
+    @cached_property
+    def scores(self) -> Tensor:
+        """The scores in float32 or float64, with -inf at masked classes."""
+        return plain_scores(self.given, self.kind)
+
+    def columns(
+        self, names: Sequence[str], target: int | None = None, class_sums: ClassBinSums | None = None
+    ) -> dict[str, Array]:
+        """The named columns of these rows, as `read_rows` gives them; adds to the sums of every class on the way."""
+        labels = self.labels if len(self.labels) else None
+        options: dict[str, Any] = {"target": target, "class_sums": class_sums, "weight": self.weight}
+        return read_rows(self.given, labels, self.kind, names, **options)
+
+    def take(self, rows: Tensor) -> Chunk:
+        """Some of the rows, by their numbers."""
+        weight = None if self.weight is None else self.weight[rows.cpu().numpy()]
+        return Chunk(self.given[rows], self.labels[rows], weight, self.kind)
+
+
+def plain_scores(given: Tensor, kind: Kind) -> Tensor:
+    """Scores in float32 or float64, with -inf at masked classes.
+
+    >>> plain_scores(torch.tensor([[1.0, -60000.0]], dtype=torch.float16), "logits")
+    tensor([[1., -inf]])
+    """
+    scores = given if given.dtype in (torch.float32, torch.float64) else given.float()
+    return scores if kind == "probs" else unify_masks(scores, given.dtype)
 
 
 class Predictions:
@@ -130,8 +170,8 @@ class Predictions:
             if check and not found and self.kind == "logits":
                 self._warn_of_probabilities(scores)
             found = True
-            scores = with_unit_sums(scores, self.kind, self._epsilon)
-            yield Chunk(scores, scores.new_empty(0) if labels is None else labels.to(scores.device), weight)
+            labels = scores.new_empty(0, dtype=torch.int64) if labels is None else labels.to(scores.device)
+            yield Chunk(self._with_unit_sums(scores), labels, weight, self.kind)
         rule = "must have a row that is not ignored and has a weight"
         require(found or self._may_be_empty, "labels", rule, f"ignore_index={self.ignore_index} or weight 0 everywhere")
 
@@ -157,13 +197,12 @@ class Predictions:
         return keep
 
     def _flat(self, scores: Tensor) -> Tensor:
-        """Rows (n, K) in float32 or float64 of scores of any shape."""
-        given, scores = scores.dtype, scores.detach()
-        scores = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
-        scores = scores if self.kind == "probs" else unify_masks(scores, given)
+        """Rows (n, K) of scores of any shape, as they were given."""
+        scores = scores.detach()
         if not self.binary:
             # Row-major, because torch adds up the columns of other layouts in another order for larger batches.
             return scores.contiguous() if scores.dim() == 2 else scores.movedim(1, -1).reshape(-1, self.num_classes)
+        scores = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
         if self.kind == "logits":
             other = torch.zeros_like(scores)
         elif self.kind == "probs":
@@ -172,10 +211,19 @@ class Predictions:
             other = torch.log(-torch.expm1(scores))
         return torch.stack([other, scores], 1)
 
+    def _with_unit_sums(self, scores: Tensor) -> Tensor:
+        """Probabilities in float32 or float64 whose rows sum to 1; logits as they are."""
+        if self.kind == "logits":
+            return scores
+        scores = plain_scores(scores, self.kind)
+        fine = largest_sum_error(scores, self.kind) <= rounding_of_sums(self.num_classes, self._epsilon)
+        return scores if fine else with_unit_sums(scores, self.kind, self._epsilon)
+
     def _warn_of_probabilities(self, scores: Tensor) -> None:
         """Warn once if the values given as logits look like probabilities; they are read as logits all the same."""
         column = scores[:, 1:] if self.binary else scores
-        if float(column.min()) < 0 or float(column.max()) > 1:
+        lowest, highest, _ = extremes(column)
+        if lowest < 0 or highest > 1:
             return
         if self.binary:
             suspicious = len(column) >= 10 and bool((column != column[0]).any())
@@ -190,6 +238,9 @@ class Predictions:
 
     def _check(self, scores: Tensor, start: int, keep: Tensor | None) -> None:
         """Refuse values that are no scores of this kind, naming the row."""
+        if not self._is_suspicious(scores):
+            return
+        scores = plain_scores(scores, self.kind)
 
         def row(bad: Tensor) -> int:
             return _given_row(int(bad.nonzero()[0, 0]), start, keep)
@@ -225,9 +276,20 @@ class Predictions:
                 f'{sums[off][0].item():.6g}. If these are logits, pass kind="logits".'
             )
 
+    def _is_suspicious(self, scores: Tensor) -> bool:
+        """Whether a closer look is needed: a few numbers say of most batches that nothing is wrong with them."""
+        lowest, highest, has_nan = extremes(scores)
+        if has_nan or highest == math.inf:
+            return True
+        if self.kind == "logits":
+            return lowest <= mask_limit(scores.dtype)
+        outside = self.kind == "probs" and (lowest < 0 or highest > 1 + self._tolerance)
+        return outside or not largest_sum_error(scores, self.kind) <= self._tolerance
+
     def _check_labels(self, scores: Tensor, labels: Tensor, start: int, keep: Tensor | None) -> None:
         """Refuse a label that is masked in its row, naming the row."""
-        masked = scores.gather(1, labels.to(scores.device).unsqueeze(1)).squeeze(1) == float("-inf")
+        of_label = scores.gather(1, labels.to(scores.device).unsqueeze(1)).squeeze(1)
+        masked = of_label <= mask_limit(scores.dtype)
         if masked.any():
             place = int(masked.nonzero()[0, 0])
             raise MaskedLabelError(_given_row(place, start, keep), int(labels[place]))

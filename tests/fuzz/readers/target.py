@@ -119,7 +119,7 @@ TARGET = Target(
     st.builds(damaged, st.sampled_from(list(VARIANTS)), st.integers(0, 2**32)),
     check,
     frozenset({"read", "refused"}),
-    in_ci=4000,
+    in_ci=600,
     guarded=True,
     smaller=_smaller,
 )

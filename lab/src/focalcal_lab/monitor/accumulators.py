@@ -17,8 +17,7 @@ from torch import Tensor
 
 from focalcal.core.binning import Bins
 from focalcal.core.checks import Array, require, require_label_range, require_labels, require_logits
-from focalcal.core.row_statistics import RowStatistics
-from focalcal.metrics.classwise_rows import ClassBinSums, class_bins
+from focalcal.kernels.class_bins import ClassBinSums, class_bins
 from focalcal.metrics.predicted_rows import PredictedRows
 from focalcal.predictions.arrays import Chunk
 from focalcal.predictions.distributed import gather_rows, is_distributed, sum_over_ranks
@@ -112,11 +111,9 @@ class PredictionTally:
         num_classes = logits.shape[1]
         require_label_range(chunk.labels, num_classes)
         self._classes = self._classes or ClassBinSums(num_classes, self.num_bins)
-        reader = RowStatistics(chunk.scores, chunk.labels, "logits")
-        columns = (reader.confidence, reader.correct, reader.nll, reader.entropy)
-        self._wide |= columns[0].dtype == torch.float64
-        self._rows.append(torch.stack([column.cpu().double() for column in columns], 1))
-        self._classes.add(reader.probs, chunk.labels, None)  # takes the memory of the shares: last
+        columns = chunk.columns(("confidence", "correct", "nll", "entropy"), class_sums=self._classes)
+        self._wide |= columns["confidence"].dtype == np.float64
+        self._rows.append(torch.from_numpy(np.stack([column.astype(np.float64) for column in columns.values()], 1)))
 
     def seen(self) -> SplitPredictions | None:
         """Everything so far, over all processes; None if that is no row."""

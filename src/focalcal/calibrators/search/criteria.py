@@ -21,16 +21,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from focalcal.calibrators.fit_data import FitData, LabelledLogits
-from focalcal.core.binning import Bins, bin_norm, bin_predictions, bin_ranked, equal_mass_ece
+from focalcal.core.binning import Bins, bin_norm, bin_predictions, bin_ranked
 from focalcal.core.checks import Array, require
-from focalcal.core.confidence_summary import ConfidenceSummary
-from focalcal.core.ranking import Ranking, is_fractional
-from focalcal.core.row_statistics import RowStatistics
+from focalcal.core.ranking import Ranking
 from focalcal.core.smooth_ece import smooth_calibration_error
+from focalcal.kernels.rows import read_rows
+from focalcal.predictions.confidence_summary import ConfidenceSummary
 
 SMOOTH = ("nll", "brier", "focal")
 BINNED = ("ece", "ada_ece")
@@ -75,28 +75,27 @@ class Criterion:
     def of(self, data: FitData, calibrate: LogProbs | None = None) -> float:
         """The criterion of the data's logits, or of the output of `calibrate` for them."""
         if self.smooth:
-            return float(data.mean(lambda block: block.mean_sum(self.column(_read(block, calibrate)))))
+            return float(data.mean(functools.partial(self._sum, calibrate=calibrate)))
         if self.name == "ece":
             bins = data.reduce(functools.partial(_bins, calibrate=calibrate, num_bins=self.num_bins), Bins.merge)
             return float(bin_norm(bins, "l1"))
         fold = functools.partial(_confidences, calibrate=calibrate, most_rows=data.most_rows)
         return self.of_ranking(data.reduce(fold, ConfidenceSummary.merge).ranked())
 
-    def column(self, reader: RowStatistics) -> Tensor:
-        """The value of a smooth criterion for each row."""
-        if self.gamma is None:
-            column: Tensor = getattr(reader, self.name)
-            return column
-        nll = reader.nll
-        return torch.pow(-torch.expm1(-nll), self.gamma) * nll
+    def _sum(self, block: LabelledLogits, calibrate: LogProbs | None) -> float:
+        """The weighted sum of a smooth criterion over the rows of a block."""
+        name = "brier" if self.name == "brier" else "nll"
+        column = _columns(block, calibrate, [name])[name]
+        if self.gamma is not None:
+            column = (-np.expm1(-column)) ** self.gamma * column
+        weight = _weight(block)
+        return float(column.sum() if weight is None else column @ weight)
 
     def of_confidences(self, confidence: Array, correct: Array, weight: Array | None) -> float:
         """The value of a criterion that is not smooth, from confidence and correctness (N,)."""
         if self.name == "ece":
             bins = bin_predictions(confidence, correct, num_bins=self.num_bins, weight=weight)
             return float(bin_norm(bins, "l1"))
-        if self.name == "ada_ece" and weight is None and not is_fractional(correct):
-            return equal_mass_ece(confidence, correct, min(self.num_bins, len(confidence)))
         return self.of_ranking(Ranking.of_rows(confidence, correct, weight))
 
     def of_ranking(self, ranked: Ranking) -> float:
@@ -127,14 +126,17 @@ def _bins(blocks: Iterator[LabelledLogits], calibrate: LogProbs | None, num_bins
 
 
 def _pairs(block: LabelledLogits, calibrate: LogProbs | None) -> tuple[Array, Array, Array | None]:
-    reader = _read(block, calibrate)
-    weight = None if block.weight is None else block.weight.cpu().numpy()
-    return reader.confidence.cpu().numpy(), reader.correct.cpu().numpy(), weight
+    columns = _columns(block, calibrate, ["confidence", "correct"])
+    return columns["confidence"], columns["correct"], _weight(block)
 
 
-def _read(block: LabelledLogits, calibrate: LogProbs | None) -> RowStatistics:
+def _weight(block: LabelledLogits) -> Array | None:
+    return None if block.weight is None else np.asarray(block.weight.cpu())
+
+
+def _columns(block: LabelledLogits, calibrate: LogProbs | None, names: list[str]) -> dict[str, Array]:
     if calibrate is not None:
-        return RowStatistics(calibrate(block.logits), block.labels, "logits")
+        return read_rows(calibrate(block.logits).detach(), block.labels, "logits", names)
     if block.probs is not None:
-        return RowStatistics(block.probs, block.labels, "probs")
-    return RowStatistics(block.logits, block.labels, "logits")
+        return read_rows(block.probs, block.labels, "probs", names)
+    return read_rows(block.logits, block.labels, "logits", names)

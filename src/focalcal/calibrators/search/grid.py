@@ -1,11 +1,7 @@
 r"""Searches on grids of the focal temperature family: a criterion at every point (gamma, T).
 
 Temperature scaling is the column gamma = 0, focal calibration the row T = 1. A scan runs in float32
-(`focalcal.calibrators.search.fast_family`); whatever comes close to the best is computed again in float64.
-
-An ECE, of whatever kind, is at least the distance of mean confidence and accuracy. Where that alone exceeds the best
-value so far, nothing needs to be sorted. For gamma = 0 the mean confidence falls with T, so that whole stretches of
-temperatures are left out.
+(`focalcal.kernels.focal_grid`); whatever comes close to the best is computed again in float64.
 """
 
 from __future__ import annotations
@@ -15,31 +11,22 @@ import hashlib
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from focalcal.calibrators.fit_data import FitData, LabelledLogits
-from focalcal.calibrators.search.criteria import Criterion
-from focalcal.calibrators.search.fast_family import (
-    SCAN_ERROR,
-    FamilySums,
-    PreparedRows,
-    Scratch,
-    block_confidences,
-    correct_and_weight,
-    family_sums,
-    prepare,
-)
+from focalcal.calibrators.fit_data import FitData, LabelledLogits, row_weights
+from focalcal.calibrators.search.criteria import BINNED, Criterion
 from focalcal.calibrators.search.sample import RowSample
 from focalcal.core.checks import Array, require
-from focalcal.core.confidence_summary import ConfidenceSummary
 from focalcal.core.focal_map import focal_temperature_log_probs
 from focalcal.core.optimum import Optimum
+from focalcal.kernels.binned_gaps import binned_gaps
+from focalcal.kernels.focal_grid import SCAN_ERROR, GridRows, Lines, prepare_rows
+from focalcal.predictions.confidence_summary import ConfidenceSummary
 
 Grid: TypeAlias = "Literal['mukhoti2020', 'komisarenko2024'] | Sequence[float]"
 
@@ -52,21 +39,17 @@ GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 
 # Points to each side of the best one, and how often the neighbourhood is narrowed.
 _AROUND, _ROUNDS = 10, 3
-# Values of the logits up to which prepared rows are kept; beyond, they are prepared anew for each temperature.
+# Values of the logits up to which prepared rows are kept; beyond, they are prepared anew for each pass.
 _KEPT = 1 << 24
+# Confidences that are kept at a time: so many stay in the cache, and so many are worth a pass.
+_CONFIDENCES, _CONFIDENCES_OF_A_PASS = 1 << 20, 1 << 24
 # What the histogram of a point's confidences takes of a stream's memory.
 _BYTES_HISTOGRAM = 3 << 19
 # How far the criterion of a sample may be from that of all rows, in 1 / sqrt(rows): twice what a worst case has.
 _STANDARD_ERRORS = 2.0
-# Every so-many-th temperature is looked at first, for a value to beat.
-_STRIDE = 16
 # Of points that cannot be told apart from the best, so many are computed exactly, those nearest to T = 1 first.
 _EXACT = 48
 _EXACT_STREAMED = 2  # each costs a pass
-# Gammas that are worked on together.
-_TOGETHER = 16
-
-Lines: TypeAlias = Sequence[tuple[float, tuple[float, ...]]]  # temperatures with some gammas each
 
 
 class FamilyPoint(NamedTuple):
@@ -135,26 +118,42 @@ def scan_grid(
     data: FitData, criterion: Criterion, gammas: Sequence[float], temperatures: Sequence[float]
 ) -> Optimum[FamilyPoint]:
     """The best point of a full grid; ties go to the point nearest to T = 1."""
-    ordered, some = sorted(set(gammas)), range(0, len(set(gammas)), _TOGETHER)
-    lines = [(t, tuple(ordered[first : first + _TOGETHER])) for t in sorted(set(temperatures)) for first in some]
-    found = scan_lines(data, criterion, lines)
-    at_end = _at_end(found.point.temperature, temperatures) or _at_end(found.point.gamma, gammas)
-    return replace(found, at_boundary=at_end)
+    ordered = tuple(sorted(set(gammas)))
+    found = scan_lines(data, criterion, [(temperature, ordered) for temperature in sorted(set(temperatures))])
+    at_boundary = at_end(found.point.temperature, temperatures) or at_end(found.point.gamma, gammas)
+    return replace(found, at_boundary=at_boundary)
 
 
-def _at_end(value: float, values: Sequence[float]) -> bool:
+def at_end(value: float, values: Sequence[float]) -> bool:
+    """Whether a value is one of the two ends of several.
+
+    >>> at_end(0.5, [0.1, 0.3, 0.5]), at_end(0.5, [0.5])
+    (True, False)
+    """
     return min(values) < max(values) and value in (min(values), max(values))
 
 
 def scan_lines(data: FitData, criterion: Criterion, lines: Lines) -> Optimum[FamilyPoint]:
     """The best of points given as temperatures with some gammas each."""
-    values = _smooth_values(data, criterion, lines) if criterion.smooth else _gap_values(data, criterion, lines)
-    points = [FamilyPoint(gamma, temperature) for temperature, gammas in lines for gamma in gammas]
-    flat = np.concatenate(values)
-    limit = flat.min() + 2 * SCAN_ERROR * max(1.0, abs(float(flat.min())))
-    close = sorted((_distance(point), point) for point, value in zip(points, flat, strict=True) if value <= limit)
+    points = _points(lines)
+    return best_of(data, criterion, points, values_at(data, criterion, lines))
+
+
+def _points(lines: Lines) -> list[FamilyPoint]:
+    return [FamilyPoint(gamma, temperature) for temperature, gammas in lines for gamma in gammas]
+
+
+def values_at(data: FitData, criterion: Criterion, lines: Lines) -> Array:
+    """The criterion at all points, right to `SCAN_ERROR`; infinity where it cannot be the least."""
+    return (_smooth_values if criterion.smooth else _gap_values)(data, criterion, lines)
+
+
+def best_of(data: FitData, criterion: Criterion, points: Sequence[FamilyPoint], values: Array) -> Optimum[FamilyPoint]:
+    """The best of some points by their approximate values: those that come close are measured in float64."""
+    limit = values.min() + 2 * SCAN_ERROR * max(1.0, abs(float(values.min())))
+    close = sorted((_distance(points[i]), points[i]) for i in np.flatnonzero(values <= limit).tolist())
     if len(close) > _EXACT:  # a plateau, or a crowd: the best of the approximate values are still among them
-        best = np.argsort(flat, kind="stable")[: _EXACT // 2]
+        best = np.argsort(values, kind="stable")[: _EXACT // 2]
         close = sorted({*close[: _EXACT // 2], *((_distance(points[i]), points[i]) for i in best)})
     close = close if data.in_memory else close[:_EXACT_STREAMED]
     exact = [(criterion.of(data, focal_temperature_map(*point)), distance, point) for distance, point in close]
@@ -186,96 +185,92 @@ def focal_temperature_map(gamma: float, temperature: float) -> Any:
 # ---------------------------------------------------------------------- criteria at all points
 
 
-def _smooth_values(data: FitData, criterion: Criterion, lines: Lines) -> list[Array]:
-    """Means over rows, in one pass: all temperatures go over a block while it is in the cache."""
-    sums = data.reduce(functools.partial(_smooth_sums, criterion, lines), _added)
-    return [total / data.mass for total in sums]
+def prepare(block: LabelledLogits) -> GridRows:
+    """The rows of a block, prepared for points of the family."""
+    return prepare_rows(block.logits, block.labels)
 
 
-def _smooth_sums(criterion: Criterion, lines: Lines, blocks: Iterator[LabelledLogits]) -> list[Array]:
-    sums, scratch = [np.zeros(len(gammas)) for _, gammas in lines], Scratch()
-    for block in blocks:
-        rows = prepare(block)
-        for place, (temperature, gammas) in enumerate(lines):
-            family = family_sums(rows, temperature, gammas, scratch, label=True, squared=criterion.name == "brier")
-            column = _column(family, criterion)
-            weighted = column.sum(1, dtype=torch.float64) if rows.weight is None else column.double() @ rows.weight
-            sums[place] += weighted.cpu().numpy()
-    return sums
+def _smooth_values(data: FitData, criterion: Criterion, lines: Lines) -> Array:
+    """Means over rows, in one pass."""
+    sums: Array = data.total(functools.partial(_smooth_sums, criterion, lines))
+    return sums / data.mass
 
 
-def _added(one: list[Array], other: list[Array]) -> list[Array]:
-    return [a + b for a, b in zip(one, other, strict=True)]
+def _smooth_sums(criterion: Criterion, lines: Lines, block: LabelledLogits) -> Array:
+    name: Any = criterion.name
+    return prepare(block).sums(lines, name, criterion.gamma or 0.0, block.weight)
 
 
-def _column(family: FamilySums, criterion: Criterion) -> Tensor:
-    assert family.log_label is not None
-    if family.squares is not None:
-        p = torch.exp(family.log_label) / family.total
-        return family.squares / family.total.to(family.squares.dtype).square() - 2 * p + 1
-    nll = (torch.log(family.total) - family.log_label).clamp_(min=0.0)
-    return nll if criterion.gamma is None else torch.pow(-torch.expm1(-nll), criterion.gamma) * nll
-
-
-def _gap_values(data: FitData, criterion: Criterion, lines: Lines) -> list[Array]:
-    """Values of a criterion of confidence and correctness; infinity where it cannot be the least."""
+def _gap_values(data: FitData, criterion: Criterion, lines: Lines) -> Array:
+    """Values of a criterion of confidence and correctness."""
     if not data.in_memory:
         sample = data.reduce(RowSample.of, RowSample.merge)  # a stream may turn out to be small
         if not data.in_memory:
             return _streamed_values(data, sample, criterion, lines)
-    return _seen(data, criterion, lines)
+    return _gap_values_in_memory(data, criterion, lines)
 
 
-def _seen(data: FitData, criterion: Criterion, lines: Lines, slack: float = 4 * SCAN_ERROR) -> list[Array]:
-    """The values of all points that are not further than `slack` from the best one by their mean confidence."""
-    seen = _VisitedPoints(data, criterion, lines, slack)
-    by_temperature = all(earlier[0] < later[0] for earlier, later in itertools.pairwise(lines))
-    if by_temperature and all(gammas == (0.0,) for _, gammas in lines):
-        seen.halve(0, len(lines) - 1)
-    else:  # some temperatures first, for a value to beat
-        for place in (*range(0, len(lines), _STRIDE), *range(len(lines))):
-            seen.visit(place)
-    return seen.values
+def _gap_values_in_memory(data: FitData, criterion: Criterion, lines: Lines, slack: float = 4 * SCAN_ERROR) -> Array:
+    rows = _RowsInMemory(data)
+    if criterion.name not in BINNED or rows.weight is not None:
+        return _nearest_first(rows, criterion, lines, slack)
+    equal_mass = criterion.name == "ada_ece"
+    num_bins = min(criterion.num_bins, len(rows.correct)) if equal_mass else criterion.num_bins
+    gaps = functools.partial(binned_gaps, correct=rows.correct, num_bins=num_bins, equal_mass=equal_mass)
+    return np.concatenate([gaps(confidence) for confidence in rows.confidences(lines)])
 
 
-def _streamed_values(data: FitData, sample: RowSample, criterion: Criterion, lines: Lines) -> list[Array]:
+def _nearest_first(rows: _RowsInMemory, criterion: Criterion, lines: Lines, slack: float) -> Array:
+    """Values of a criterion that is slow to compute, of no more points than needed.
+
+    An ECE, of whatever kind, is at least the distance of mean confidence and accuracy. So the points are visited in
+    the order of that distance, until it exceeds the least value so far by more than the slack.
+    """
+    surplus = np.concatenate([each @ rows.share for each in rows.confidences(lines)]) - rows.accuracy
+    points, values = _points(lines), np.full(len(surplus), math.inf)
+    known: dict[bytes, float] = {}  # of confidences met before: where rows are tied, points often agree
+    for i in np.argsort(np.abs(surplus), kind="stable"):
+        if abs(surplus[i]) > values.min() + slack:
+            break
+        confidence = next(rows.confidences([(points[i].temperature, (points[i].gamma,))]))[0]
+        key = hashlib.blake2b(np.ascontiguousarray(confidence).data, digest_size=16).digest()
+        if key not in known:
+            known[key] = criterion.of_confidences(confidence, rows.correct, rows.weight)
+        values[i] = known[key]
+    return values
+
+
+def _streamed_values(data: FitData, sample: RowSample, criterion: Criterion, lines: Lines) -> Array:
     """Values for more rows than can be kept: a sample says which points matter, and passes measure those.
 
     As many points a pass as there is room for, each with its own confidences or their histogram.
     """
     some = sample.data()
     slack = _STANDARD_ERRORS / math.sqrt(some.num_rows)
-    values = _seen(some, criterion, lines, slack)
-    limit = min(float(each.min()) for each in values) + slack
-    wanted = [(place, g) for place, each in enumerate(values) for g in np.flatnonzero(each <= limit).tolist()]
-    values = [np.full(len(gammas), math.inf) for _, gammas in lines]
+    values = _gap_values_in_memory(some, criterion, lines, slack)
+    wanted, points = np.flatnonzero(values <= values.min() + slack), _points(lines)
+    values = np.full(len(values), math.inf)
     assert data.most_rows is not None
     together = max(1, data.memory // _BYTES_HISTOGRAM)
     for start in range(0, len(wanted), together):
-        points = wanted[start : start + together]
-        fold = functools.partial(_point_confidences, lines, points, data.most_rows // len(points))
+        now = wanted[start : start + together]
+        by_temperature = itertools.groupby((points[i] for i in now), key=lambda point: point.temperature)
+        chosen = [(temperature, tuple(point.gamma for point in group)) for temperature, group in by_temperature]
+        fold = functools.partial(_kept_confidences, chosen, data.most_rows // len(now))
         found: list[ConfidenceSummary] = data.reduce(fold, _merged_confidences)
-        for (place, g), kept in zip(points, found, strict=True):
-            values[place][g] = criterion.of_ranking(kept.ranked())
+        values[now] = [criterion.of_ranking(kept.ranked()) for kept in found]
     return values
 
 
-def _point_confidences(
-    lines: Lines, points: Sequence[tuple[int, int]], most_rows: int, blocks: Iterator[LabelledLogits]
-) -> list[ConfidenceSummary]:
-    """The confidences of all rows at some points: places of a line, and of its gammas."""
-    kept, scratch = [ConfidenceSummary(most_rows) for _ in points], Scratch()
-    by_line = itertools.groupby(range(len(points)), key=lambda i: points[i][0])
-    chosen = [(place, list(group)) for place, group in by_line]
+def _kept_confidences(lines: Lines, most_rows: int, blocks: Iterator[LabelledLogits]) -> list[ConfidenceSummary]:
+    """The confidences of all rows at some points."""
+    kept = [ConfidenceSummary(most_rows) for _ in _points(lines)]
     for block in blocks:
         rows = prepare(block)
-        correct, weight = correct_and_weight(rows)
-        for place, some in chosen:
-            temperature, gammas = lines[place]
-            wanted = tuple(gammas[points[i][1]] for i in some)
-            confidence = block_confidences(temperature, wanted, rows, scratch)
-            for i, column in zip(some, confidence, strict=True):
-                kept[i].add(np.ascontiguousarray(column), correct, None if rows.weight is None else weight)
+        correct, confidence = rows.correct.cpu().numpy(), rows.confidences(lines).cpu().numpy()
+        weight = None if block.weight is None else block.weight.cpu().numpy()
+        for summary, column in zip(kept, confidence, strict=True):
+            summary.add(column, correct, weight)
     return kept
 
 
@@ -283,71 +278,41 @@ def _merged_confidences(one: list[ConfidenceSummary], other: list[ConfidenceSumm
     return [a.merge(b) for a, b in zip(one, other, strict=True)]
 
 
-class _VisitedPoints:
-    """The values of a criterion at the temperatures visited so far."""
+class _RowsInMemory:
+    """Rows in memory, prepared once if they are few, otherwise again for each pass.
 
-    def __init__(self, data: FitData, criterion: Criterion, lines: Lines, slack: float) -> None:
-        self._criterion, self._lines, self._rows, self._slack = criterion, lines, _PreparedData(data), slack
-        self._correct, self._weight = self._rows.correct_and_weight()
-        self._share = np.full(len(self._correct), 1 / data.mass, dtype=np.float32)
-        if self._weight is not None:
-            self._share *= self._weight.astype(np.float32)
-        self._accuracy = float(self._share @ self._correct)
-        self.values = [np.full(len(gammas), math.inf) for _, gammas in lines]
-        self._best = math.inf
-        self._known: dict[bytes, float] = {}  # of confidences met before: where they are tied, points often agree
-        self._surplus: dict[int, Array] = {}
-
-    def visit(self, place: int) -> Array:
-        """Mean confidence minus accuracy of each gamma at a temperature; the criterion where that is small enough."""
-        if place not in self._surplus:
-            confidence = self._rows.confidences(*self._lines[place])
-            surplus = confidence @ self._share - self._accuracy
-            for g in np.argsort(np.abs(surplus)):
-                if abs(surplus[g]) > self._best + self._slack:
-                    break
-                self.values[place][g] = self._value(confidence[g])
-                self._best = min(self._best, self.values[place][g])
-            self._surplus[place] = surplus
-        return self._surplus[place]
-
-    def _value(self, confidence: Array) -> float:
-        """The criterion of the confidences of all rows."""
-        key = hashlib.blake2b(np.ascontiguousarray(confidence).data, digest_size=16).digest()
-        if key not in self._known:
-            self._known[key] = self._criterion.of_confidences(confidence, self._correct, self._weight)
-        return self._known[key]
-
-    def halve(self, first: int, last: int) -> None:
-        """Visit the temperatures between two places that may matter, given that the confidence falls with T."""
-        high, low = float(self.visit(first)[0]), float(self.visit(last)[0])
-        if last - first < 2 or max(low, -high) > self._best + self._slack:
-            return
-        # The half in which confidence and accuracy meet comes first: it has the values to beat.
-        middle = (first + last) // 2
-        halves = [(first, middle), (middle, last)]
-        for half in halves if float(self.visit(middle)[0]) < 0 else reversed(halves):
-            self.halve(*half)
-
-
-class _PreparedData:
-    """Rows in memory, prepared once if they are few, otherwise again for each temperature."""
+    `correct`, `weight` (None where all are 1) and `share`, the weight over that of all rows, have a place per row.
+    """
 
     def __init__(self, data: FitData) -> None:
-        self._data, self._scratch = data, Scratch()
+        self._data = data
         few = data.count() * data.num_classes <= _KEPT
-        self._kept = data.reduce(lambda blocks: list(map(prepare, blocks)), operator.add) if few else []
+        kept = data.reduce(functools.partial(_prepared, keep=few), operator.add)
+        self._kept = [rows for rows, _, _ in kept if rows is not None]
+        self.correct, weight = (np.concatenate([part[i] for part in kept]) for i in (1, 2))
+        self.weight = None if (weight == 1).all() else weight
+        self.share = (weight / data.mass).astype(np.float32)
+        self.accuracy = float(self.share @ self.correct)
 
-    def _columns(self, of_rows: Callable[[PreparedRows], tuple[Array, ...]]) -> tuple[Array, ...]:
+    def confidences(self, lines: Lines) -> Iterator[Array]:
+        """The confidences (P, n) of all rows, of some lines after the other."""
+        most = _CONFIDENCES if self._kept else _CONFIDENCES_OF_A_PASS
+        start, points = 0, 0
+        for end, (_, gammas) in enumerate(lines):
+            if end > start and (points + len(gammas)) * len(self.correct) > most:
+                yield self._confidences(lines[start:end])
+                start, points = end, 0
+            points += len(gammas)
+        yield self._confidences(lines[start:])
+
+    def _confidences(self, lines: Lines) -> Array:
         if not self._kept:
-            return self._data.columns(lambda block: of_rows(prepare(block)))
-        return tuple(np.concatenate(column, axis=-1) for column in zip(*map(of_rows, self._kept), strict=True))
+            return self._data.columns(lambda block: (prepare(block).confidences(lines).cpu().numpy(),))[0]
+        parts = [rows.confidences(lines).cpu().numpy() for rows in self._kept]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
-    def correct_and_weight(self) -> tuple[Array, Array | None]:
-        """Whether each row's largest class is its label, and the weights, if there are any."""
-        correct, weight = self._columns(correct_and_weight)
-        return correct, None if (weight == 1).all() else weight
 
-    def confidences(self, temperature: float, gammas: tuple[float, ...]) -> Array:
-        """The confidence of each row (G, N)."""
-        return self._columns(lambda rows: (block_confidences(temperature, gammas, rows, self._scratch),))[0]
+def _prepared(blocks: Iterator[LabelledLogits], keep: bool) -> list[tuple[GridRows | None, Array, Array]]:
+    """Blocks with the correctness and the weight of their rows."""
+    parts = ((prepare(block), row_weights(block).cpu().numpy()) for block in blocks)
+    return [(rows if keep else None, rows.correct.cpu().numpy(), weight) for rows, weight in parts]

@@ -10,6 +10,7 @@ $$ z_u = e^u (x_j - m_{-j}), \qquad z_{uu} = z_u - e^{2u} s_{-j} $$
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,10 +25,11 @@ from focalcal.calibrators.search.grid import FamilyPoint, scan_lines
 from focalcal.calibrators.search.sample import sampled
 from focalcal.core.checks import Array
 from focalcal.core.focal import wide_dtype
-from focalcal.core.focal_loss import all_log_odds
 from focalcal.core.focal_map import log_h_derivatives
+from focalcal.core.log_odds import all_log_odds
 from focalcal.core.masking import is_masked, without_masks
 from focalcal.core.optimum import Optimum
+from focalcal.kernels.temperature import tempered_columns
 
 GAMMA_BOUNDS = (-0.95, 20.0)
 _MAX_PASSES = 60
@@ -68,43 +70,95 @@ class Derivatives:
     hessian: Array
 
 
-# The pairs of parameters of which there are second derivatives: gamma gamma, gamma u, u u.
-_PAIRS = ((0, 0), (0, 1), (1, 1))
+# The parameters that a search may vary: gamma is the first, u the second.
+_BOTH = (0, 1)
 
 
-def criterion_derivatives(data: FitData, criterion: Criterion, gamma: float, log_inverse: float) -> Derivatives:
-    """A smooth criterion of the family at a point, with its derivatives, in one pass over the rows."""
-    sums = data.mean(functools.partial(_sums, criterion=criterion, gamma=gamma, log_inverse=log_inverse))
-    value, by_gamma, by_u, gg, gu, uu = sums.tolist()
-    return Derivatives(value, np.array([by_gamma, by_u]), np.array([[gg, gu], [gu, uu]]))
+def criterion_derivatives(
+    data: FitData, criterion: Criterion, gamma: float, log_inverse: float, free: tuple[int, ...] = _BOTH
+) -> Derivatives:
+    """A smooth criterion of the family at a point, with its derivatives, in one pass over the rows.
+
+    Those by parameters that are not `free` are 0; to leave them out is faster.
+    """
+    columns = functools.partial(_sums, criterion=criterion, gamma=gamma, log_inverse=log_inverse, free=free)
+    value, *derivatives = data.mean(columns).tolist()
+    gradient, hessian = np.zeros(2), np.zeros((2, 2))
+    gradient[list(free)] = derivatives[: len(free)]
+    for (a, b), bend in zip(_pairs(free), derivatives[len(free) :], strict=True):
+        hessian[a, b] = hessian[b, a] = bend
+    return Derivatives(value, gradient, hessian)
 
 
-def _sums(block: LabelledLogits, criterion: Criterion, gamma: float, log_inverse: float) -> Array:
+def _pairs(free: Sequence[int]) -> list[tuple[int, int]]:
+    """The pairs of parameters of which there are second derivatives: for both gamma gamma, gamma u, u u."""
+    return list(itertools.combinations_with_replacement(free, 2))
+
+
+def _sums(
+    block: LabelledLogits, criterion: Criterion, gamma: float, log_inverse: float, free: tuple[int, ...]
+) -> Array:
     """The value and derivatives of a block, summed over its rows."""
-    sums = np.zeros(6)
-    for part in block.split(_BLOCK):
-        sums += [part.mean_sum(column) for column in _block_derivatives(part, criterion, gamma, log_inverse)]
-    return sums
+    sums = [
+        [part.mean_sum(column) for column in _block_derivatives(part, criterion, gamma, log_inverse, free)]
+        for part in block.split(_BLOCK)
+    ]
+    return np.asarray(np.sum(sums, 0))
 
 
-def _block_derivatives(block: LabelledLogits, criterion: Criterion, gamma: float, log_inverse: float) -> list[Tensor]:
-    """Value, two first and three second derivatives of each row (n,)."""
+def _block_derivatives(
+    block: LabelledLogits, criterion: Criterion, gamma: float, log_inverse: float, free: tuple[int, ...]
+) -> list[Tensor]:
+    """Value, first and second derivatives of each row (n,)."""
     x = block.logits.to(wide_dtype(block.logits.device))
-    values, first, second = _family_derivatives(x - x.amax(1, keepdim=True), gamma, math.exp(log_inverse))
+    if gamma == 0 and free == (1,):
+        return _temperature_columns(x, block.labels, criterion, math.exp(log_inverse))
+    values, first, second = _family_derivatives(x - x.amax(1, keepdim=True), gamma, math.exp(log_inverse), free)
     log_p = torch.log_softmax(values, 1)
-    p, label = torch.exp(log_p), block.labels.unsqueeze(1)
+    p, label, pairs = torch.exp(log_p), block.labels.unsqueeze(1), _pairs(range(len(free)))
 
     def mean(column: Tensor) -> Tensor:
         return (p * column).sum(1, keepdim=True)
 
     means = [mean(column) for column in first]
     about = [column - middle for column, middle in zip(first, means, strict=True)]  # of log p, like the next
-    second = [column - mean(column) - mean(about[a] * about[b]) for column, (a, b) in zip(second, _PAIRS, strict=True)]
+    second = [column - mean(column) - mean(about[a] * about[b]) for column, (a, b) in zip(second, pairs, strict=True)]
     if criterion.name == "brier":
         return _brier(p, label, about, second)
     of_label = [column.gather(1, label).squeeze(1) for column in (log_p, *about, *second)]
     nll, *rest = (-column for column in of_label)
-    return [nll, *rest] if criterion.gamma is None else _focal(nll, rest, criterion.gamma)
+    if criterion.gamma is None:
+        return [nll, *rest]
+    return _focal(nll, rest[: len(free)], rest[len(free) :], criterion.gamma)
+
+
+def _temperature_columns(logits: Tensor, labels: Tensor, criterion: Criterion, inverse: float) -> list[Tensor]:
+    r"""Value, first and second derivative in u of each row (n,), without a focal map.
+
+    With $n(\beta)$ the NLL at an inverse temperature, $\sum_k p_k^2 = e^{n(2\beta) - 2 n(\beta)}$, because the sum of
+    $e^{2\beta x}$ is the partition function at $2\beta$; the Brier score is that minus $2 e^{-n(\beta)} - 1$.
+    """
+    points = (inverse, 2 * inverse) if criterion.name == "brier" else (inverse,)
+    at, *twice = (_by_log(columns) for columns in tempered_columns(logits, labels, points, 2))
+    if twice:
+        square = _exponential([two - 2 * one for one, two in zip(at, twice[0], strict=True)])
+        of_label = _exponential([-column for column in at])
+        value, first, second = (one - 2 * two for one, two in zip(square, of_label, strict=True))
+        return [value + 1, first, second]
+    return at if criterion.gamma is None else _focal(at[0], at[1:2], at[2:], criterion.gamma)
+
+
+def _by_log(columns: Tensor) -> list[Tensor]:
+    """Value and derivatives in the logarithm of beta, from those in beta times powers of it."""
+    value, first, second = columns
+    return [value, first, second + first]
+
+
+def _exponential(columns: list[Tensor]) -> list[Tensor]:
+    """The exponential of a function, with its derivatives."""
+    value, first, second = columns
+    power = torch.exp(value)
+    return [power, power * first, power * (first.square() + second)]
 
 
 def _brier(p: Tensor, label: Tensor, first: list[Tensor], second: list[Tensor]) -> list[Tensor]:
@@ -112,12 +166,12 @@ def _brier(p: Tensor, label: Tensor, first: list[Tensor], second: list[Tensor]) 
     error = p.scatter_add(1, label, -torch.ones_like(p[:, :1]))
     columns = [error.square().sum(1)]
     columns += [2 * (error * p * column).sum(1) for column in first]
-    for column, (a, b) in zip(second, _PAIRS, strict=True):
+    for column, (a, b) in zip(second, _pairs(range(len(first))), strict=True):
         columns.append(2 * (p * first[a] * first[b] * (p + error) + error * p * column).sum(1))
     return columns
 
 
-def _focal(nll: Tensor, derivatives: list[Tensor], gamma: float) -> list[Tensor]:
+def _focal(nll: Tensor, first: list[Tensor], second: list[Tensor], gamma: float) -> list[Tensor]:
     r"""$(1-p)^\gamma (-\log p)$ and derivatives, from those of the NLL $n = -\log p$.
 
     As a function of n it is $F = w^\gamma n$ with $w = 1 - e^{-n}$ and $w' = 1 - w$, so
@@ -132,18 +186,23 @@ def _focal(nll: Tensor, derivatives: list[Tensor], gamma: float) -> list[Tensor]
     slope = power * (1 + gamma * ratio * p)
     bend = gamma * power / safe * p * ((2 - nll) + (gamma - 1) * ratio * p)
     bend = torch.where(w > 1e-100, bend, torch.zeros_like(bend))  # the NLL's own derivatives vanish there, squared
-    first, second = derivatives[:2], derivatives[2:]
-    columns = [power * nll, *(slope * column for column in first)]
-    columns += [slope * column + bend * first[a] * first[b] for column, (a, b) in zip(second, _PAIRS, strict=True)]
+    columns, pairs = [power * nll, *(slope * column for column in first)], _pairs(range(len(first)))
+    columns += [slope * column + bend * first[a] * first[b] for column, (a, b) in zip(second, pairs, strict=True)]
     return columns
 
 
-def _family_derivatives(x: Tensor, gamma: float, inverse: float) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """log h of all classes (n, K), its first derivatives by gamma and u, and the second ones, as in the module."""
+def _family_derivatives(
+    x: Tensor, gamma: float, inverse: float, free: tuple[int, ...] = _BOTH
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """log h of all classes (n, K), its first derivatives by the free ones of gamma and u, and the second ones."""
     at = log_h_derivatives(all_log_odds(inverse * x), gamma)
+    if free == (0,):
+        return at.value, [at.by_gamma], [at.gamma_gamma]
     z_u, z_uu = _log_odds_derivatives(x, inverse)
-    second = [at.gamma_gamma, at.z_gamma * z_u, at.zz * z_u**2 + at.by_z * z_uu]
-    return at.value, [at.by_gamma, at.by_z * z_u], second
+    by_u, uu = at.by_z * z_u, at.zz * z_u**2 + at.by_z * z_uu
+    if free == (1,):
+        return at.value, [by_u], [uu]
+    return at.value, [at.by_gamma, by_u], [at.gamma_gamma, at.z_gamma * z_u, uu]
 
 
 def _log_odds_derivatives(x: Tensor, inverse: float) -> tuple[Tensor, Tensor]:
@@ -226,6 +285,8 @@ def search_newton(
     map, and ends on all rows.
     """
     some = sampled(data)
+    bounds = (gamma_bounds, temperature_bounds)
+    free = tuple(place for place, (lower, upper) in enumerate(bounds) if lower < upper) or _BOTH
     minimum = functools.partial(minimize, gamma_bounds=gamma_bounds, temperature_bounds=temperature_bounds)
     temperatures = _inside(_START_TEMPERATURES, temperature_bounds)
     gammas = _inside(_START_GAMMAS, gamma_bounds)
@@ -234,10 +295,10 @@ def search_newton(
     if len(gammas) > 1 and len(temperatures) > 1 and start.point.gamma != 0:
         plain = scan_lines(some, criterion, [(temperature, (0.0,)) for temperature in temperatures])
         starts.append(FamilyPoint(0.0, plain.point.temperature))
-    ends = [minimum(functools.partial(criterion_derivatives, some, criterion), point) for point in starts]
+    ends = [minimum(functools.partial(criterion_derivatives, some, criterion, free=free), point) for point in starts]
     best, passes = min(ends, key=lambda each: each.value), sum(each.iterations for each in ends)
     if some is not data:
-        return minimum(functools.partial(criterion_derivatives, data, criterion), best.point)
+        return minimum(functools.partial(criterion_derivatives, data, criterion, free=free), best.point)
     return replace(best, iterations=passes)
 
 

@@ -10,7 +10,7 @@ from focalcal.calibrators.fit_data import FEWEST_ROWS, FitData, LabelledLogits, 
 from focalcal.core.focal import wide_dtype
 
 # Values in a sample that finds a start: five thousand rows are right to a percent or two, which one pass makes 1e-9.
-_SAMPLED = 1 << 19
+SAMPLED = 1 << 19
 
 
 class RowSample:
@@ -45,21 +45,24 @@ class RowSample:
 
     def _thin_out(self) -> None:
         while (
-            sum(block.logits.numel() for block in self.blocks) > _SAMPLED
+            sum(block.logits.numel() for block in self.blocks) > SAMPLED
             and sum(len(block.labels) for block in self.blocks) > FEWEST_ROWS
         ):
             self.blocks, self.stride = _every(self.blocks, 2), 2 * self.stride
 
-    def data(self) -> FitData:
-        """The sample as data of one block: many small blocks would cost more in calls than in arithmetic."""
+    def block(self) -> LabelledLogits:
+        """The sample as one block: many small ones would cost more in calls than in arithmetic."""
         wide = wide_dtype(self.blocks[0].logits.device)
         weights = [torch.ones_like(b.labels, dtype=wide) if b.weight is None else b.weight for b in self.blocks]
-        together = LabelledLogits(
+        return LabelledLogits(
             torch.cat([block.logits for block in self.blocks]),
             torch.cat([block.labels for block in self.blocks]),
             None if all(block.weight is None for block in self.blocks) else torch.cat(weights),
         )
-        return _OneBlock(together)
+
+    def data(self) -> FitData:
+        """The sample as data of a fit."""
+        return _OneBlock(self.block())
 
 
 def _every(blocks: list[LabelledLogits], stride: int, before: int = 0) -> list[LabelledLogits]:

@@ -7,6 +7,7 @@ import numpy as np
 from focalcal.core.checks import Array
 from focalcal.core.confidence_histogram import cut_error, histogram, ranking_of_cells
 from focalcal.core.ranking import Ranking, pack, unpack, whole_numbers
+from focalcal.kernels.ranking import ranked_keys, ranked_rows
 
 # Rows that go into the histogram together: fewer would cost more for its cells than for themselves.
 _TOGETHER = 1 << 18
@@ -110,9 +111,9 @@ class ConfidenceSummary:
         if not self.exact:
             return ranking_of_cells(*(self.cells()[:3] if self._whole else self.cells()))
         if len(self._weights):
-            return Ranking.of_rows(*unpack(self.keys), self._weights.values)
+            return ranked_rows(*unpack(self.keys), self._weights.values)
         # Sorted where they are, unless they are another process's.
-        return Ranking.of_keys(self.keys if self.keys.flags.writeable else self.keys.copy())
+        return ranked_keys(self.keys if self.keys.flags.writeable else self.keys.copy())
 
     def error_bound(self, num_bins: int) -> float:
         """How far an equal-mass ECE can be from that of all rows: 0 if all are kept."""

@@ -1,0 +1,168 @@
+// Packed confidences in order, and groups of equal ones. kernels/ranking.py says what a packed row is.
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings.h"
+#include "tasks.h"
+
+namespace focalcal {
+namespace {
+
+// The bits of a digit: its counters and the lines that they write to stay in the first cache.
+constexpr int digit_bits = 9, digits = 1 << digit_bits;
+// Keys that a thread takes: moving them is bound by memory, and a second thread gains little.
+constexpr std::ptrdiff_t keys_per_thread = 1 << 21;
+
+template <class K> int digit_of(K key, int shift) { return static_cast<int>((key >> shift) & (digits - 1)); }
+
+// The bits in which keys differ.
+template <class K> K differing_bits(const K *keys, std::ptrdiff_t rows) {
+  K any = 0, all = static_cast<K>(-1);
+  for (std::ptrdiff_t i = 0; i < rows; ++i) any |= keys[i], all &= keys[i];
+  return any & ~all;
+}
+
+// How many keys below each digit there are among `count` keys from `from`.
+template <class K> void count_digits(const K *from, std::ptrdiff_t count, int shift, std::ptrdiff_t *counts) {
+  std::fill(counts, counts + digits, 0);
+  for (std::ptrdiff_t i = 0; i < count; ++i) ++counts[digit_of(from[i], shift)];
+}
+
+template <class K> void move_keys(const K *from, std::ptrdiff_t count, int shift, std::ptrdiff_t *places, K *to) {
+  for (std::ptrdiff_t i = 0; i < count; ++i) to[places[digit_of(from[i], shift)]++] = from[i];
+}
+
+// Sorts by one digit after the other, the lowest first, each thread a part of the keys. The result is the same for any
+// number of threads, because equal keys cannot be told apart.
+template <class K> void sort(K *keys, K *scratch, std::ptrdiff_t rows, int threads) {
+  const std::ptrdiff_t tasks = std::clamp<std::ptrdiff_t>(rows / keys_per_thread, 1, threads);
+  auto begin = [&](std::ptrdiff_t task) { return rows * task / tasks; };
+  const K differing = differing_bits(keys, rows);
+  std::vector<std::ptrdiff_t> counts(digits * tasks);
+  K *from = keys, *to = scratch;
+  for (int shift = 0; shift < static_cast<int>(8 * sizeof(K)); shift += digit_bits) {
+    if (!(differing >> shift & (digits - 1))) continue;
+    run(tasks, threads, [&](std::ptrdiff_t t) { count_digits(from + begin(t), begin(t + 1) - begin(t), shift, &counts[digits * t]); });
+    std::ptrdiff_t place = 0;
+    for (int digit = 0; digit < digits; ++digit)
+      for (std::ptrdiff_t task = 0; task < tasks; ++task) place += std::exchange(counts[digits * task + digit], place);
+    run(tasks, threads, [&](std::ptrdiff_t t) { move_keys(from + begin(t), begin(t + 1) - begin(t), shift, &counts[digits * t], to); });
+    std::swap(from, to);
+  }
+  if (from != keys) std::memcpy(keys, from, rows * sizeof(K));
+}
+
+// Sorts packed rows, with as much scratch memory beside them; gives the number of different confidences.
+template <class K>
+std::ptrdiff_t sort_keys(std::uintptr_t data, std::uintptr_t scratch, std::ptrdiff_t rows, int threads) {
+  K *keys = reinterpret_cast<K *>(data);
+  sort(keys, reinterpret_cast<K *>(scratch), rows, threads);
+  std::ptrdiff_t different = rows > 0;
+  for (std::ptrdiff_t i = 1; i < rows; ++i) different += keys[i] >> 1 != keys[i - 1] >> 1;
+  return different;
+}
+
+// Groups of equal confidence in sorted keys: the confidence of each, its rows and its correct rows.
+template <class K>
+void group_keys(std::uintptr_t data, std::ptrdiff_t rows, std::uintptr_t values, std::uintptr_t counts, std::uintptr_t rights) {
+  const K *keys = reinterpret_cast<const K *>(data);
+  K *value = reinterpret_cast<K *>(values);  // the bits of a confidence, which has as many
+  auto *count = reinterpret_cast<std::uint32_t *>(counts), *right = reinterpret_cast<std::uint32_t *>(rights);
+  for (std::ptrdiff_t i = 0; i < rows;) {
+    const std::ptrdiff_t start = i;
+    *value = keys[i] >> 1;
+    *right = 0;
+    for (; i < rows && keys[i] >> 1 == *value; ++i) *right += static_cast<std::uint32_t>(keys[i] & 1);
+    *count = static_cast<std::uint32_t>(i - start);
+    ++value, ++count, ++right;
+  }
+}
+
+// The same where all confidences are different: the confidence of each row, and whether it is correct.
+template <class K> void unpack_keys(std::uintptr_t data, std::ptrdiff_t rows, std::uintptr_t values, std::uintptr_t rights) {
+  const K *keys = reinterpret_cast<const K *>(data);
+  K *value = reinterpret_cast<K *>(values);
+  auto *right = reinterpret_cast<std::uint8_t *>(rights);
+  for (std::ptrdiff_t i = 0; i < rows; ++i) {
+    value[i] = keys[i] >> 1;
+    right[i] = static_cast<std::uint8_t>(keys[i] & 1);
+  }
+}
+
+// A column of a ranking, of any of the types that it may have; of stride 0 where all groups have the same.
+struct Column {
+  const char *data;
+  std::ptrdiff_t stride;
+  char type;
+
+  Column(const std::tuple<std::uintptr_t, std::ptrdiff_t, char> &layout)
+      : data(reinterpret_cast<const char *>(std::get<0>(layout))), stride(std::get<1>(layout)), type(std::get<2>(layout)) {}
+  double operator[](std::ptrdiff_t i) const {
+    switch (type) {
+      case 'f': return read<float>(i);
+      case 'd': return read<double>(i);
+      case 'B': return read<std::uint8_t>(i);
+      default: return read<std::uint32_t>(i);
+    }
+  }
+  template <class T> T read(std::ptrdiff_t i) const {
+    T value;
+    std::memcpy(&value, data + i * stride, sizeof value);
+    return value;
+  }
+};
+using Layout = std::tuple<std::uintptr_t, std::ptrdiff_t, char>;
+
+// The sum over all pairs of groups of a_i a_j exp(-|r_i - r_j| / width), where r rises and a is `right_share` of the
+// correct and minus `wrong_share` of the wrong rows, times their distance from the truth. What lies below a group decays
+// by the distance to it, so one running sum serves all and nothing can overflow.
+double pair_sum(Layout values, Layout masses, Layout rights, std::ptrdiff_t groups, double right_share, double wrong_share, double width) {
+  const Column value(values), mass(masses), right(rights);
+  nanobind::gil_scoped_release released;
+  double below = 0, total = 0, last = groups ? value[0] : 0;
+  for (std::ptrdiff_t i = 0; i < groups; ++i) {
+    const double r = value[i], correct = right[i];
+    const double a = correct * (1 - r) * right_share - (mass[i] - correct) * r * wrong_share;
+    below *= std::exp((last - r) / width);
+    total += a * (a + 2 * below);
+    below += a;
+    last = r;
+  }
+  return total;
+}
+
+// Sums of r u^m in each of `cells` cells of [0, 1] for m below `moments`, where r is the residual of a group over the
+// total mass and u in [-1, 1] its offset from the centre of the cell; written to `out` (moments, cells).
+void cell_moments(Layout values, Layout masses, Layout rights, std::ptrdiff_t groups, double total, std::ptrdiff_t cells, int moments, std::uintptr_t out) {
+  const Column value(values), mass(masses), right(rights);
+  double *sums = reinterpret_cast<double *>(out);
+  nanobind::gil_scoped_release released;
+  for (std::ptrdiff_t i = 0; i < groups; ++i) {
+    const double f = value[i], scaled = f * cells;
+    const std::ptrdiff_t cell = std::min(static_cast<std::ptrdiff_t>(scaled), cells - 1);
+    const double offset = 2 * (scaled - cell) - 1;
+    double term = (f * mass[i] - right[i]) / total;
+    for (int m = 0; m < moments; ++m, term *= offset) sums[m * cells + cell] += term;
+  }
+}
+
+}  // namespace
+
+void bind_ranking(nanobind::module_ &m) {
+  m.def("sort_keys32", &sort_keys<std::uint32_t>);
+  m.def("sort_keys64", &sort_keys<std::uint64_t>);
+  m.def("group_keys32", &group_keys<std::uint32_t>);
+  m.def("group_keys64", &group_keys<std::uint64_t>);
+  m.def("unpack_keys32", &unpack_keys<std::uint32_t>);
+  m.def("unpack_keys64", &unpack_keys<std::uint64_t>);
+  m.def("pair_sum", &pair_sum);
+  m.def("cell_moments", &cell_moments);
+}
+
+}  // namespace focalcal
