@@ -21,7 +21,7 @@ def main() -> None:
     for peer in PEERS:
         print(f"{peer} {installed.get(peer, 'is not installed and is left out')}")
     failed = []
-    for name in (*speed.SCRIPTS, "post_hoc"):
+    for name in (*speed.SCRIPTS, *speed.MORE_SCRIPTS, "post_hoc"):
         if name == "post_hoc" and not DATA.exists():
             print("\npost_hoc: the predictions of real networks are not beside the project; left out")
             continue

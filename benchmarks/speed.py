@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 SCRIPTS = ("losses", "metrics", "calibrators", "streams", "cli", "training")
+# These give tables of their own; a file of theirs may be missing.
+MORE_SCRIPTS = ("selection", "scaling", "instructions")
 # A ratio this close to 1 is a tie: turns of the same code differ by as much.
 TIE = 0.05
 
@@ -43,7 +46,15 @@ class Ratio:
 
 def read(results: Path = RESULTS) -> dict[str, dict[str, Any]]:
     """What every script found."""
-    return {name: json.loads((results / f"{name}.json").read_text()) for name in SCRIPTS}
+    found = {name: json.loads((results / f"{name}.json").read_text()) for name in SCRIPTS}
+    paths = {name: results / f"{name}.json" for name in MORE_SCRIPTS}
+    return found | {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+
+
+def goal(goals: dict[str, Any], name: str, size: str) -> float | None:
+    """What was asked of something: of all sizes alike, or of each by its name."""
+    asked = goals.get(name)
+    return asked.get(size) if isinstance(asked, dict) else asked
 
 
 def ratios(found: dict[str, dict[str, Any]]) -> list[Ratio]:
@@ -66,6 +77,12 @@ def of_losses(found: dict[str, Any]) -> Iterator[Ratio]:
         for ours, theirs in pairs:
             asked = found["goals"].get(f"{ours} / {theirs}", {}).get(size)
             yield Ratio("losses", ours, theirs, thousands(size), seconds[ours], seconds[theirs], asked)
+    for name, ours, theirs in (("segmentation", "focal", "cross-entropy"), ("update", "update", "softmax")):
+        if name in found:
+            row, asked = found[name], found["goals"][name]
+            what = "focal, images" if name == "segmentation" else "update of AdaFocal's gammas"
+            size, peer = thousands(row["size"]), name == "segmentation"
+            yield Ratio("losses", what, theirs, size, row["seconds"][ours], row["seconds"][theirs], asked, peer)
     linear = found["linear"]
     seconds = linear["chunked seconds"], linear["unchunked seconds"]
     asked = found["goals"]["linear"]["time ratio"]
@@ -77,16 +94,15 @@ def of_metrics(found: dict[str, Any]) -> Iterator[Ratio]:
     for size, row in found["measures"].items():
         seconds, unit = row["seconds"], row["seconds"]["logsumexp + max"]
         for name in ("ece", "ada_ece", "ece_debiased", "evaluate, classwise=False", "evaluate"):
-            limit = found["goals"][name]
+            limit = goal(found["goals"], name, size)
             yield Ratio("metrics", name, "logsumexp + max", size, seconds[name], unit, limit, peer=False)
         for peer in (name for name in seconds if ": " in name):
             name = peer.split(": ", 1)[1]
             yield Ratio("metrics", name, peer.split(": ")[0], size, seconds[name], seconds[peer])
         if "torchmetrics: ece" in seconds:
-            theirs = seconds["torchmetrics: ece"]
-            yield Ratio(
-                "metrics", "evaluate, all measures", "torchmetrics, ece alone", size, seconds["evaluate"], theirs
-            )
+            ours, theirs = seconds["evaluate"], seconds["torchmetrics: ece"]
+            asked = found["goals"].get("evaluate / torchmetrics: ece")
+            yield Ratio("metrics", "evaluate, all measures", "torchmetrics, ece alone", size, ours, theirs, asked)
     for dtype, row in found["smooth_ece"].items():
         if "relplot: smooth_ece" in row:
             seconds = row["smooth_ece"], row["relplot: smooth_ece"]
@@ -105,14 +121,15 @@ def of_calibrators(found: dict[str, Any]) -> Iterator[Ratio]:
         for name, fit in row["fits"].items():
             if name != "focalcal":
                 fastest = name == row["fastest right peer"]
-                asked = 1 / goals["fastest right peer / ours"] if fastest else None
+                asked = goal(goals, "fastest right peer / ours", size) if fastest else None
+                asked = 1 / asked if asked else None
                 note = "" if fit["error"] < goals["right"] else f", T off by {fit['error']:.1%}"
                 yield Ratio("calibrators", "TemperatureScaling", name + note, size, ours, fit["seconds"], asked)
         asked = goals["passes"] if place else None
         yield Ratio("calibrators", "TemperatureScaling", "one softmax", size, ours, row["unit"], asked, peer=False)
         yield Ratio("calibrators", "TemperatureScaling", "one logsumexp", size, ours, row["other unit"], peer=False)
     for name, row in found["grids"]["searches"].items():
-        asked = 1 / goals["formula / ours"]
+        asked = 1 / (goal(goals, "formula / ours", name) or math.inf)
         size = f"{row['points']:,} points"
         yield Ratio("calibrators", f"`{name}`", "the formula", size, row["per point"], row["formula, per point"], asked)
 
@@ -122,7 +139,7 @@ def of_streams(found: dict[str, Any]) -> Iterator[Ratio]:
     for rows, row in found["sizes"].items():
         for what in ("evaluate", "calibrate"):
             ours = row[what]["seconds"] / row[what]["passes"]
-            asked = 1 / found["goals"]["speed"]
+            asked = 1 / (goal(found["goals"], "speed", what) or math.inf)
             name = f"{what}, one pass"
             read_alone = row["pyarrow"]["seconds"]
             yield Ratio(
@@ -280,6 +297,53 @@ def linearity(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+NOT_YET = ["Not measured yet."]
+
+
+def selection(found: dict[str, Any] | None) -> list[str]:
+    """`select_calibrator` with all methods, now and before the kernels."""
+    if found is None:
+        return NOT_YET
+    lines = ["| size | now | before | times as fast | asked, at least | |", "|---|---:|---:|---:|---:|---|"]
+    for size, row in found["sizes"].items():
+        faster = row["before"] / row["now"]
+        cells = [size, times(row["now"]), times(row["before"]), number(faster), number(found["goal"])]
+        lines.append(f"| {' | '.join(cells)} | {'met' if faster >= found['goal'] else 'missed'} |")
+    return lines
+
+
+def scaling(found: dict[str, Any] | None) -> list[str]:
+    """Seconds against rows and classes, and the slope of their logarithm."""
+    if found is None:
+        return NOT_YET
+    lines = ["| size | evaluate | per value | TemperatureScaling | per value |", "|---|---:|---:|---:|---:|"]
+    for series in found["series"].values():
+        for row in series["points"]:
+            cells = [f"{row['rows']:,} x {row['classes']:,}"]
+            for job in ("evaluate", "temperature"):
+                cells += [times(row[job]), f"{1e9 * row[job] / (row['rows'] * row['classes']):.2f} ns"]
+            lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "| time grows with | to the power of, evaluate | TemperatureScaling |", "|---|---:|---:|"]
+    for name, series in found["series"].items():
+        slopes = series["slopes"]
+        lines.append(f"| {name} | {slopes['evaluate']:.2f} | {slopes['temperature']:.2f} |")
+    return lines
+
+
+def instructions(found: dict[str, Any] | None) -> list[str]:
+    """Instructions of each kernel, counted by valgrind."""
+    if found is None:
+        return NOT_YET
+    return [
+        "| kernel | size | instructions | per value |",
+        "|---|---|---:|---:|",
+        *(
+            f"| {row['kernel']} | {row['size']} | {row['instructions']:,} | {number(row['per value'])} |"
+            for row in found["kernels"].values()
+        ),
+    ]
+
+
 def dates(found: dict[str, dict[str, Any]]) -> list[str]:
     """When and with what each script ran."""
     lines = ["| script | date | Python | torch | threads | peers |", "|---|---|---|---|---:|---|"]
@@ -306,5 +370,8 @@ def blocks(found: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
         "linearity": linearity(found["streams"]),
         "throughput": throughput(found["streams"]),
         "memory": memory(found),
+        "selection": selection(found.get("selection")),
+        "scaling": scaling(found.get("scaling")),
+        "instructions": instructions(found.get("instructions")),
         "dates": dates(found),
     }

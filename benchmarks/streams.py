@@ -26,7 +26,8 @@ from harness import QUICK, save, turns
 
 CLASSES, SHARD, GROUP = 100, 20_000 if QUICK else 1_000_000, 65_536
 CLASS_COUNTS = (10, 100) if QUICK else (10, 100, 1_000, 10_000, 100_000)
-MEMORY_GOAL, SPEED_GOAL, LINEAR_GOAL = 500, 0.5, 0.15
+MEMORY_GOAL, LINEAR_GOAL = 500, 0.15
+SPEED_GOALS = {"evaluate": 0.8, "calibrate": 0.5}  # of the speed at which pyarrow reads, a pass
 
 
 def write_shard(path: Path, rows: int, seed: int, classes: int) -> None:
@@ -172,8 +173,12 @@ def main() -> None:
         for what in ("evaluate", "calibrate"):
             ours = found[what]
             a_pass = ours["seconds"] / ours["passes"] / read
-            print(f"  {what:10s} {a_pass:5.2f} x pyarrow a pass, memory grows by {ours['growth']:.0f} MiB")
-    goals = {"speed": SPEED_GOAL, "growth": MEMORY_GOAL, "linear": LINEAR_GOAL}
+            most = 1 / SPEED_GOALS[what]
+            print(f"  {what:10s} {a_pass:5.2f} x pyarrow a pass", end="   ")
+            print(
+                f"goal {most:.2f}   {'met' if a_pass <= most else 'MISSED'}; memory grows by {ours['growth']:.0f} MiB"
+            )
+    goals = {"speed": SPEED_GOALS, "growth": MEMORY_GOAL, "linear": LINEAR_GOAL}
     save("streams", {"sizes": sizes, "cores": cores, "goals": goals})
 
 
