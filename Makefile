@@ -107,7 +107,7 @@ format: $(VENV)/dev.stamp  ## Format and fix what can be fixed
 # The peers have an environment of their own: what they ask for must not decide what the tests run with.
 BENCH  := .venv-bench
 QUICK  ?=
-$(BENCH)/bench.stamp: pyproject.toml lab/pyproject.toml constraints.txt
+$(BENCH)/bench.stamp: pyproject.toml lab/pyproject.toml constraints.txt $(KERNELS)
 	@echo "Installing the benchmarks' peers into $(BENCH) ..."
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt --editable '.[bench]' --editable ./lab

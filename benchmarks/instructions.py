@@ -61,12 +61,6 @@ def focal_loss(logits: Any, labels: Any) -> Run:
     return lambda: focal_rows(leaf, labels, 3.0).backward()
 
 
-def top_confidence(logits: Any, labels: Any) -> Run:
-    from focalcal.kernels import top_confidence as module
-
-    return lambda: module.top_confidence(logits)
-
-
 def focal_grid(logits: Any, labels: Any) -> Run:
     from focalcal.kernels.focal_grid import prepare_rows
 
@@ -81,7 +75,6 @@ KERNELS = {
     "extremes": ("extremes", extremes),
     "temperature, two derivatives": ("temperature", temperature),
     "focal loss, forward and backward": ("focal_loss", focal_loss),
-    "top confidence": ("top_confidence", top_confidence),
     "focal grid, three points": ("focal_grid", focal_grid),
 }
 

@@ -154,7 +154,7 @@ def _sum_error(module: Any, case: Case) -> Columns:
 
 
 def _rows(module: Any, case: Case) -> Columns:
-    names = ["confidence", "correct", "nll", "brier", "entropy", "rank", "top"]
+    names = ["confidence", "correct", "nll", "brier", "entropy", "rank", "top", "top_confidence"]
     found: Columns = module.read_rows(scores_of(case), _labels_of(case), case["kind"], names)
     return found
 
@@ -171,8 +171,14 @@ def _bins(module: Any, case: Case) -> Columns:
     rng = np.random.default_rng(case["seed"])
     confidence = (rng.integers(0, 65, case["rows"]) / 64).astype("float64" if case["dtype"] == "float64" else "float32")
     options = {"num_bins": case["num_bins"], "weight": _weight_of(case)}
-    bins = module.bin_predictions(confidence, rng.random(case["rows"]) < 0.5, **options)
-    return {name: getattr(bins, name).numpy() for name in ("count", "confidence", "accuracy")}
+    correct = rng.random(case["rows"]) < 0.5
+    found = {}
+    for edges in ("equal_width", "interpolated"):
+        bins = module.bin_predictions(confidence, correct, edges=edges, **options)
+        found |= {
+            f"{name}, {edges}": getattr(bins, name).numpy() for name in ("count", "confidence", "accuracy", "edges")
+        }
+    return found
 
 
 def _ranking(module: Any, case: Case) -> Columns:
@@ -239,11 +245,6 @@ def _focal_loss(module: Any, case: Case) -> Columns:
     return found
 
 
-def _top_confidence(module: Any, case: Case) -> Columns:
-    predicted, confidence = module.top_confidence(scores_of(case))
-    return {"predicted": predicted.numpy(), "confidence": confidence.numpy()}
-
-
 def _of_gradients(case: Case) -> tuple[float, float]:
     """Gradients of scores in half precision are rounded to it."""
     return {"float16": (2e-3, 1e-6), "bfloat16": (2e-2, 1e-6)}.get(case["dtype"], _CLOSE[case["dtype"]])
@@ -267,7 +268,6 @@ _ALL = {
     "grid sums": Kernel("focal_grid", _grid_sums, close=_of_grids),
     "binned gaps": Kernel("binned_gaps", _binned_gaps),
     "focal loss": Kernel("focal_loss", _focal_loss, close=_of_gradients),
-    "top confidence": Kernel("top_confidence", _top_confidence),
 }
 KERNELS = {name: each for name, each in _ALL.items() if find_spec(f"focalcal.kernels.{each.module}")}
 

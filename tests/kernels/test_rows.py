@@ -15,7 +15,7 @@ from focalcal.kernels.class_bins import ClassBinSums
 from focalcal.kernels.compiled import compiled_kernels
 from focalcal.kernels.rows import DefinedRows, read_rows
 
-COLUMNS = ("confidence", "correct", "nll", "brier", "entropy", "energy", "rank", "top")
+COLUMNS = ("confidence", "correct", "nll", "brier", "entropy", "energy", "rank", "top", "top_confidence")
 KINDS = ("logits", "log_probs", "probs")
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-6, torch.bfloat16: 2e-6}
 

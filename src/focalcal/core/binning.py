@@ -6,6 +6,7 @@ An edge is compared in the precision of the confidences, so that a float32 0.3 i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -133,7 +134,7 @@ def bin_ranked(ranked: Ranking, *, num_bins: int = 15, edges: Scheme | Tensor = 
         cut = equal_width_edges(num_bins).numpy()
     elif edges == "interpolated":
         repeated = np.repeat(ranked.value.astype(np.float64), ranked.count.astype(np.int64))
-        cut = interpolated_edges(torch.from_numpy(repeated), num_bins).numpy()
+        cut = interpolated_edges(repeated.take, len(repeated), num_bins)
     else:
         names = ("equal_mass", "array_split")
         require(edges in names, "edges", f"must be a tensor or one of {', '.join(Scheme.__args__)}", edges)  # type: ignore[attr-defined]
@@ -228,13 +229,16 @@ def equal_width_edges(num_bins: int) -> Tensor:
     return torch.arange(num_bins + 1, dtype=torch.float64) / num_bins
 
 
-def interpolated_edges(values: Tensor, num_bins: int) -> Tensor:
+def interpolated_edges(values_at: Callable[[Array], Array], rows: int, num_bins: int) -> Array:
     """Edges at the ranks N i / M of sorted values, linear between neighbours, the last one at the largest value.
 
-    >>> interpolated_edges(torch.tensor([0.1, 0.2, 0.4, 0.8], dtype=torch.float64), 3)
-    tensor([0.1000, 0.2667, 0.6667, 0.8000], dtype=torch.float64)
+    where `values_at` gives the values at some ranks, which rise.
+
+    >>> interpolated_edges(np.array([0.1, 0.2, 0.4, 0.8]).take, 4, 3).round(4)
+    array([0.1   , 0.2667, 0.6667, 0.8   ])
     """
-    rank = torch.arange(num_bins + 1, dtype=torch.float64) * len(values) / num_bins
-    below = rank.long().clamp_max(len(values) - 1)
-    above = (below + 1).clamp_max(len(values) - 1)
-    return values[below] + (rank - below) * (values[above] - values[below])
+    rank = np.arange(num_bins + 1) * rows / num_bins
+    below = np.minimum(rank.astype(np.int64), rows - 1)
+    lower, upper = values_at(np.stack([below, np.minimum(below + 1, rows - 1)], 1).reshape(-1)).reshape(-1, 2).T
+    edges: Array = lower + (rank - below) * (upper - lower)
+    return edges

@@ -1,4 +1,4 @@
-"""Predictions sorted into bins of confidence: fixed edges by a compiled loop, all else by `core.binning`."""
+"""Predictions sorted into bins of confidence: by compiled loops where edges are known or few values decide them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from focalcal.core import binning
-from focalcal.core.binning import Bins, Scheme, equal_width_edges, prediction_columns
+from focalcal.core.binning import Bins, Scheme, equal_width_edges, interpolated_edges, prediction_columns
 from focalcal.core.checks import Array, require
-from focalcal.core.ranking import is_fractional, whole_numbers
+from focalcal.core.ranking import is_fractional, pack, unpack, whole_numbers
 from focalcal.kernels.compiled import compiled_kernels, threads_for
 
 
@@ -27,17 +27,22 @@ def bin_predictions(
     tensor([0., 3.], dtype=torch.float64)
     """
     kernels = compiled_kernels()
-    fixed = isinstance(edges, Tensor) or edges == "equal_width"
-    if kernels is None or not fixed:
+    compiled = isinstance(edges, Tensor) or edges == "equal_width" or (edges == "interpolated" and weight is None)
+    if kernels is None or not compiled:
         return binning.bin_predictions(confidence, correct, num_bins=num_bins, edges=edges, weight=weight)
     given, right, share = prediction_columns(confidence, correct, weight)
     if is_fractional(right):
         return binning.bin_predictions(given, right, num_bins=num_bins, edges=edges, weight=share)
     require(num_bins >= 1, "num_bins", "must be at least 1", num_bins, "The papers use 15.")
-    cut = edges.to("cpu", torch.float64) if isinstance(edges, Tensor) else equal_width_edges(num_bins)
+    if edges == "interpolated":  # in order: their sums then do not depend on the order in which they came
+        keys = pack(np.ascontiguousarray(given), right)
+        scratch = np.empty_like(keys)
+        kernels.sort_keys(keys.ctypes.data, keys.dtype.itemsize, scratch.ctypes.data, len(keys), 1)
+        given, right = unpack(keys)
     given, right = np.ascontiguousarray(given), np.ascontiguousarray(right.astype(bool, copy=False))
     share = None if share is None else np.ascontiguousarray(share)
-    inner, num_bins = cut.numpy()[1:-1].astype(given.dtype), len(cut) - 1
+    cut = _edges(given, num_bins, edges)
+    inner, num_bins = cut[1:-1].astype(given.dtype), len(cut) - 1
     sums = np.zeros((num_bins, 2, 3))  # of the wrong and of the correct rows: rows, mass, mass times confidence
     kernels.bins(
         given.ctypes.data,
@@ -52,4 +57,13 @@ def bin_predictions(
     )
     rows, mass, total = torch.from_numpy(sums).permute(2, 0, 1)
     count = mass if share is not None and whole_numbers(share) else rows
-    return Bins.of_sums(cut, count.sum(1), mass.sum(1), total.sum(1), mass[:, 1])
+    return Bins.of_sums(torch.from_numpy(cut), count.sum(1), mass.sum(1), total.sum(1), mass[:, 1])
+
+
+def _edges(confidence: Array, num_bins: int, edges: Scheme | Tensor) -> Array:
+    """The edges of bins that are fixed, or of those that interpolate between sorted confidences."""
+    if isinstance(edges, Tensor):
+        return np.asarray(edges.to("cpu", torch.float64).numpy())
+    if edges == "equal_width":
+        return np.asarray(equal_width_edges(num_bins).numpy())
+    return interpolated_edges(confidence.astype(np.float64, copy=False).take, len(confidence), num_bins)

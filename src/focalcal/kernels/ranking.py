@@ -35,7 +35,7 @@ def ranked_keys(keys: Array) -> Ranking:
         return Ranking.of_keys(keys)
     bits = 8 * keys.dtype.itemsize
     scratch = np.empty_like(keys)  # and then the memory of the values: fresh pages cost more than the sort
-    found = getattr(kernels, f"sort_keys{bits}")(keys.ctypes.data, scratch.ctypes.data, rows, threads_for(4 * rows))
+    found = kernels.sort_keys(keys.ctypes.data, bits // 8, scratch.ctypes.data, rows, threads_for(4 * rows))
     value = scratch[:found].view(np.float64 if bits == 64 else np.float32)
     if found == rows:
         right = np.empty(rows, dtype=np.uint8)

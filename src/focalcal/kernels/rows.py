@@ -39,6 +39,7 @@ _COLUMNS: dict[str, Any] = {
     "energy": np.float64,
     "rank": np.int64,
     "top": np.int64,
+    "top_confidence": np.float64,
 }
 
 
@@ -55,9 +56,9 @@ def read_rows(
     """The named columns (n,) of scores (n, K) with labels (n,); the bins of every class are added to `class_sums`.
 
     `target` is the class whose confidence is meant, None for the predicted one; `top` is always the predicted class,
-    and `energy` the logsumexp of logits. The confidence keeps the scores' precision, but at least float32; everything
-    else is float64. Masked classes may be given in any of the ways of `core.masking`. Weights (n,) matter to
-    `class_sums` alone.
+    `top_confidence` its probability in float64 (NaN where a row has NaN or an infinite logit), and `energy` the
+    logsumexp of logits. The confidence keeps the scores' precision, but at least float32; everything else is float64.
+    Masked classes may be given in any of the ways of `core.masking`. Weights (n,) matter to `class_sums` alone.
 
     >>> read_rows(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]), "logits", ["nll"])["nll"].round(4)
     array([0.1269, 0.6931])
@@ -151,6 +152,11 @@ class DefinedRows:
         share = self.first if self.target is None else self._shares[:, self.target].to(self._wide)
         # By rounding a given probability may be above 1.
         return (share / self.whole if self.kind == "logits" else share.clamp(max=1)).to(self.scores.dtype)
+
+    @property
+    def top_confidence(self) -> Tensor:
+        """The probability of the predicted class in float64; NaN in a row with NaN or an infinite logit."""
+        return torch.where(self._best.squeeze(1) < float("inf"), self.first / self.whole, float("nan"))
 
     @property
     def correct(self) -> Tensor:

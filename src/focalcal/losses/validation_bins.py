@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from focalcal.core.binning import Bins, equal_width_edges
-from focalcal.core.checks import require, require_label_range, require_labels, require_logits
+from focalcal.core.checks import Array, require, require_label_range, require_labels, require_logits
 from focalcal.core.focal import lookup, wide_dtype
 from focalcal.core.masking import require_scores
 from focalcal.kernels.bins import bin_predictions
-from focalcal.kernels.top_confidence import top_confidence
+from focalcal.kernels.focal_loss import to_rows
+from focalcal.kernels.rows import read_rows
 from focalcal.losses.focal import LossOptions, SoftmaxFocalLoss
 from focalcal.predictions.distributed import agree_on, gather_rows, is_distributed
 
@@ -113,14 +115,17 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         require(not soft, "val_labels", "must be class numbers", val_labels.dtype)
         require(val_logits.dim() > 1, "val_logits", "must have shape (N, K) or (N, K, d1, ...)", val_logits.shape)
         require_label_range(val_labels, val_logits.shape[1], self.ignore_index)
-        rows = val_logits.movedim(1, -1).reshape(-1, val_logits.shape[1])
-        labels = val_labels.reshape(-1).long()
-        predicted, confidence = top_confidence(rows)
+        rows, labels = to_rows(val_logits.detach()), val_labels.reshape(-1).long()
+        keep = labels != self.ignore_index
+        if not keep.all():
+            rows, labels = rows[keep], labels[keep]
+        found = read_rows(rows, labels, "logits", ("top_confidence", "correct"))
+        confidence = found["top_confidence"]
         if not math.isfinite(confidence.sum()):  # there is a row without a confidence
             require_scores(val_logits, "val_logits")
-        pairs = torch.stack([confidence, (predicted == labels).to(confidence.dtype)], 1)
-        keep = labels != self.ignore_index
-        return (pairs if keep.all() else pairs[keep]).to("cpu", torch.float64)
+        pairs = np.empty((len(confidence), 2))
+        pairs[:, 0], pairs[:, 1] = confidence, found["correct"]
+        return torch.from_numpy(pairs)
 
     @contextmanager
     def _failure_kept(self) -> Iterator[None]:
@@ -136,10 +141,10 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
     def step(self) -> None:
         """Recompute the bins and gammas from what `accumulate` took in since the last step."""
         failure, self._failure = self._failure, None
-        alike = {"loss": type(self).__name__, **{name: getattr(self, name) for name in self.settings}}
-        agree_on({**alike, "updates": len(self._history)}, failure)
-        mine = torch.cat(self._pending) if self._pending else torch.empty(0, 2, dtype=torch.float64)
-        everyone = gather_rows(mine, self.edges.device)
+        alike = {name: getattr(self, name) for name in self.settings}
+        agree_on({"loss": type(self).__name__, **alike, "updates": len(self._history)}, failure)
+        mine = self._pending[0] if len(self._pending) == 1 else torch.cat([torch.empty(0, 2).double(), *self._pending])
+        everyone = gather_rows(mine, self.edges.device).numpy()
         require(
             len(everyone) >= self.num_bins,
             "val_logits",
@@ -148,17 +153,11 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
             "Give it more rows, or use fewer bins.",
         )
         self._pending = []
-        bins = validation_bins(everyone[:, 0], everyone[:, 1], self.num_bins)
+        bins = validation_bins(everyone[:, 0], everyone[:, 1] > 0, self.num_bins)
         gamma = self._learn(bins)
         self.edges.copy_(bins.edges)
-        record = (
-            gamma.to("cpu", torch.float64),
-            bins.edges[:-1],
-            bins.edges[1:],
-            bins.confidence,
-            bins.accuracy,
-            bins.count,
-        )
+        kept = gamma.to("cpu", torch.float64)
+        record = kept, bins.edges[:-1], bins.edges[1:], bins.confidence, bins.accuracy, bins.count
         self._history.append(torch.stack(record, 1))
 
     def update(self, val_logits: Tensor, val_labels: Tensor) -> None:
@@ -247,7 +246,7 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         return self
 
 
-def validation_bins(confidence: Tensor, correct: Tensor, num_bins: int) -> Bins:
+def validation_bins(confidence: Array, correct: Array, num_bins: int) -> Bins:
     """Equal-mass bins by interpolated edges, where a bin of zero width has the statistics of the rows at its value.
 
     Late in training many float32 confidences are exactly 1.0 and several edges coincide there. The released code leaves
@@ -257,8 +256,8 @@ def validation_bins(confidence: Tensor, correct: Tensor, num_bins: int) -> Bins:
     if bins.count.all():
         return bins
     point = bins.edges[1:]
-    here = confidence.unsqueeze(1) == point
-    right = (here * correct.unsqueeze(1)).sum(0) / here.sum(0).clamp_min(1)
+    here = torch.from_numpy(confidence[:, None] == point.numpy())
+    right = (here & torch.from_numpy(correct)[:, None]).sum(0) / here.sum(0).clamp_min(1)
     empty = bins.count == 0
     return Bins(
         edges=bins.edges,

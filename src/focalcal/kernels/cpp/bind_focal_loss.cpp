@@ -84,21 +84,10 @@ nb::tuple focal_loss(Address logits, int type, Index outer, Index classes, Index
   return nb::make_tuple(all.sum, all.masked);
 }
 
-void top_confidence(Address data, int type, Index rows, Index classes, Index stride, Address predicted,
-                    Address confidence, int threads) {
-  const Scores scores{pointer<void>(data), static_cast<Type>(type), rows, classes, stride};
-  const RowTasks tasks(rows, classes, task_values);
-  run(tasks.count, threads, [&](Index i) {
-    kernels().top_confidence(scores, tasks.begin(i), tasks.end(i), pointer<std::int64_t>(predicted),
-                             pointer<double>(confidence));
-  });
-}
-
 }  // namespace
 
 void bind_focal_loss(nb::module_ &m) {
   m.def("focal_loss", &focal_loss);
-  m.def("top_confidence", &top_confidence);
 }
 
 }  // namespace focalcal

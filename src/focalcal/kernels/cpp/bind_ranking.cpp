@@ -58,14 +58,18 @@ template <class K> void sort(K *keys, K *scratch, std::ptrdiff_t rows, int threa
   if (from != keys) std::memcpy(keys, from, rows * sizeof(K));
 }
 
-// Sorts packed rows, with as much scratch memory beside them; gives the number of different confidences.
-template <class K>
-std::ptrdiff_t sort_keys(std::uintptr_t data, std::uintptr_t scratch, std::ptrdiff_t rows, int threads) {
+template <class K> std::ptrdiff_t sort_and_count(std::uintptr_t data, std::uintptr_t scratch, std::ptrdiff_t rows, int threads) {
   K *keys = reinterpret_cast<K *>(data);
   sort(keys, reinterpret_cast<K *>(scratch), rows, threads);
   std::ptrdiff_t different = rows > 0;
   for (std::ptrdiff_t i = 1; i < rows; ++i) different += keys[i] >> 1 != keys[i - 1] >> 1;
   return different;
+}
+
+// Sorts packed rows of 4 or 8 bytes, with as much scratch memory beside them; gives the number of different confidences.
+std::ptrdiff_t sort_keys(std::uintptr_t data, int bytes, std::uintptr_t scratch, std::ptrdiff_t rows, int threads) {
+  return bytes == 4 ? sort_and_count<std::uint32_t>(data, scratch, rows, threads)
+                    : sort_and_count<std::uint64_t>(data, scratch, rows, threads);
 }
 
 // Groups of equal confidence in sorted keys: the confidence of each, its rows and its correct rows.
@@ -155,8 +159,7 @@ void cell_moments(Layout values, Layout masses, Layout rights, std::ptrdiff_t gr
 }  // namespace
 
 void bind_ranking(nanobind::module_ &m) {
-  m.def("sort_keys32", &sort_keys<std::uint32_t>);
-  m.def("sort_keys64", &sort_keys<std::uint64_t>);
+  m.def("sort_keys", &sort_keys);
   m.def("group_keys32", &group_keys<std::uint32_t>);
   m.def("group_keys64", &group_keys<std::uint64_t>);
   m.def("unpack_keys32", &unpack_keys<std::uint32_t>);

@@ -63,12 +63,14 @@ void tally(const std::vector<ClassTask> &tasks, std::ptrdiff_t classes, double *
 void rows(std::uintptr_t data, int type, std::ptrdiff_t num_rows, std::ptrdiff_t classes, std::ptrdiff_t stride,
           std::uintptr_t labels, std::uintptr_t weight, int kind, std::ptrdiff_t target, double mask_limit,
           std::uintptr_t confidence, std::uintptr_t correct, std::uintptr_t nll, std::uintptr_t brier,
-          std::uintptr_t entropy, std::uintptr_t energy, std::uintptr_t rank, std::uintptr_t top, int num_bins,
+          std::uintptr_t entropy, std::uintptr_t energy, std::uintptr_t rank, std::uintptr_t top,
+          std::uintptr_t top_confidence, int num_bins,
           std::uintptr_t class_sums, std::uintptr_t class_columns, int threads) {
   const Scores scores{at<void>(data), static_cast<Type>(type), num_rows, classes, stride};
   const RowsInput in{scores, at<std::int64_t>(labels), at<double>(weight), static_cast<Kind>(kind), target, mask_limit};
   const RowsOutput out{at<void>(confidence), at<std::uint8_t>(correct), at<double>(nll), at<double>(brier),
-                       at<double>(entropy), at<double>(energy), at<std::int64_t>(rank), at<std::int64_t>(top)};
+                       at<double>(entropy), at<double>(energy), at<std::int64_t>(rank), at<std::int64_t>(top),
+                       at<double>(top_confidence)};
   const RowTasks tasks(num_rows, classes, task_values);
   if (!num_bins)
     return run(tasks.count, threads, [&](std::ptrdiff_t i) { kernels().rows(in, out, tasks.begin(i), tasks.end(i), nullptr); });

@@ -30,12 +30,13 @@ struct ClassOdds {
 constexpr std::ptrdiff_t block_classes = 2048;
 
 // The logits from class k on, `left` classes of the row, without the class `label`: that one and those beyond are -inf.
-template <class S> Lanes<typename Computed<S>::type> load_some(const S *x, std::ptrdiff_t left, std::ptrdiff_t label) {
+template <class S>
+FOCALCAL_INLINE Lanes<typename Computed<S>::type> load_some(const S *x, std::ptrdiff_t left, std::ptrdiff_t label) {
   using T = typename Computed<S>::type;
-  T held[Lanes<T>::size];
-  for (int lane = 0; lane < Lanes<T>::size; ++lane)
-    held[lane] = lane < left && lane != label ? T(widen(x[lane])) : -std::numeric_limits<T>::infinity();
-  return Lanes<T>::load(held);
+  using I = typename Integer<T>::type;
+  constexpr T nothing = -std::numeric_limits<T>::infinity();
+  const Lanes<T> given = left < Lanes<T>::size ? load_first(x, left, nothing) : load(x);
+  return select(lane_numbers<I>() == I(label), Lanes<T>::all(nothing), given);
 }
 
 // Reads a row. `shares` gets exp(x - best of its block) of every class, 0 at the label, and `block_best` those bests;

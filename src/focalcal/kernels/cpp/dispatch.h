@@ -56,7 +56,7 @@ struct FocalPart {
 enum class Kind : int { logits, log_probs, probs };
 
 // Up to this many classes, kernels of rows give each row a lane of its own.
-constexpr std::ptrdiff_t few_classes = 32;
+constexpr std::ptrdiff_t few_classes = 128;
 
 struct RowsInput {
   Scores scores;
@@ -73,6 +73,7 @@ struct RowsOutput {
   std::uint8_t *correct;
   double *nll, *brier, *entropy, *energy;
   std::int64_t *rank, *top;
+  double *top_confidence;  // of the predicted class, in double precision; NaN for rows without one
 };
 
 // What the rows of one task add to the bins of every class: sums of whole columns, and of the probabilities above the
@@ -151,8 +152,6 @@ struct Kernels {
   const char *name;
   void (*extremes)(const Scores &, std::ptrdiff_t begin, std::ptrdiff_t end, Extremes &);
   void (*focal_loss)(const FocalJob &, std::ptrdiff_t begin, std::ptrdiff_t end, FocalPart &);
-  void (*top_confidence)(const Scores &, std::ptrdiff_t begin, std::ptrdiff_t end, std::int64_t *predicted,
-                         double *confidence);
   // How far the sum of a row of probabilities, or of their logarithms' exponentials, is from 1 at most.
   double (*sum_error)(const Scores &, bool logarithms, std::ptrdiff_t begin, std::ptrdiff_t end);
   void (*rows)(const RowsInput &, const RowsOutput &, std::ptrdiff_t begin, std::ptrdiff_t end, ClassTask *);

@@ -3,7 +3,6 @@
 #include "checks.h"
 #include "focal_loss.h"
 #include "rows.h"
-#include "top_confidence.h"
 #include "temperature.h"
 #include "binned_gaps.h"
 #include "focal_grid.h"
@@ -19,7 +18,6 @@ const Kernels table{
     FOCALCAL_NAME(FOCALCAL_ISA),
     extremes,
     focal_loss,
-    top_confidence,
     sum_error,
     rows,
     bins,

@@ -4,6 +4,7 @@
 // order on every machine. This header is compiled once per instruction set, inside that set's namespace.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -105,25 +106,60 @@ template <class M, class T> FOCALCAL_INLINE Lanes<T> select(Lanes<M> mask, Lanes
   return out;
 }
 
-// As in std::max(a, b): a where either is NaN.
+// As in std::max(a, b): a where either is NaN. Compilers do not find the one instruction for it by themselves.
 template <class T> FOCALCAL_INLINE Lanes<T> larger(Lanes<T> a, Lanes<T> b) { return select(a < b, b, a); }
 template <class T> FOCALCAL_INLINE Lanes<T> smaller(Lanes<T> a, Lanes<T> b) { return select(b < a, b, a); }
+#if defined(__AVX512F__)
+#define FOCALCAL_EXTREME(name, T, instruction) \
+  FOCALCAL_INLINE Lanes<T> name(Lanes<T> a, Lanes<T> b) { return {{instruction(b.v[0], a.v[0])}}; }
+FOCALCAL_EXTREME(larger, float, _mm512_max_ps)
+FOCALCAL_EXTREME(larger, double, _mm512_max_pd)
+FOCALCAL_EXTREME(smaller, float, _mm512_min_ps)
+FOCALCAL_EXTREME(smaller, double, _mm512_min_pd)
+#undef FOCALCAL_EXTREME
+#elif defined(__AVX2__)
+#define FOCALCAL_EXTREME(name, T, instruction)                                \
+  FOCALCAL_INLINE Lanes<T> name(Lanes<T> a, Lanes<T> b) {                     \
+    return {{instruction(b.v[0], a.v[0]), instruction(b.v[1], a.v[1])}};      \
+  }
+FOCALCAL_EXTREME(larger, float, _mm256_max_ps)
+FOCALCAL_EXTREME(larger, double, _mm256_max_pd)
+FOCALCAL_EXTREME(smaller, float, _mm256_min_ps)
+FOCALCAL_EXTREME(smaller, double, _mm256_min_pd)
+#undef FOCALCAL_EXTREME
+#endif
 
-template <class T> FOCALCAL_INLINE T sum_of(Lanes<T> a) {
-  T held[Lanes<T>::size];
-  a.store(held);
-  for (int width = Lanes<T>::size / 2; width; width /= 2)
-    for (int lane = 0; lane < width; ++lane) held[lane] += held[lane + width];
-  return held[0];
+// A vector of `count` numbers.
+template <class T, int count> struct Vector { typedef T type __attribute__((vector_size(count * sizeof(T)))); };
+
+// The lower or the upper half of a vector. Through memory it would have to wait until it is written.
+template <int count, bool upper, class V> FOCALCAL_INLINE auto half_of(V v) {
+  if constexpr (count == 16 && upper) return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  else if constexpr (count == 16) return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+  else if constexpr (count == 8 && upper) return __builtin_shufflevector(v, v, 4, 5, 6, 7);
+  else if constexpr (count == 8) return __builtin_shufflevector(v, v, 0, 1, 2, 3);
+  else if constexpr (count == 4 && upper) return __builtin_shufflevector(v, v, 2, 3);
+  else if constexpr (count == 4) return __builtin_shufflevector(v, v, 0, 1);
+  else return v[upper];
 }
 
+// All lanes in one number: the lower half with the upper half, again and again, in the same order for every register.
+template <int count, class V, class Join> FOCALCAL_INLINE auto folded(V v, const Join &join) {
+  const auto half = join(half_of<count, false>(v), half_of<count, true>(v));
+  if constexpr (count == 2) return half;
+  else return folded<count / 2>(half, join);
+}
+template <class T, class Join> FOCALCAL_INLINE T folded(Lanes<T> a, const Join &join) {
+  for (int width = parts / 2; width; width /= 2)
+    for (int i = 0; i < width; ++i) a.v[i] = join(a.v[i], a.v[i + width]);
+  return folded<FOCALCAL_REGISTER / int(sizeof(T))>(a.v[0], join);
+}
+
+template <class T> FOCALCAL_INLINE T sum_of(Lanes<T> a) {
+  return folded(a, [](auto low, auto high) __attribute__((always_inline)) { return low + high; });
+}
 template <class T> FOCALCAL_INLINE T largest_of(Lanes<T> a) {
-  T held[Lanes<T>::size];
-  a.store(held);
-  for (int width = Lanes<T>::size / 2; width; width /= 2)
-    for (int lane = 0; lane < width; ++lane)
-      held[lane] = held[lane] < held[lane + width] ? held[lane + width] : held[lane];
-  return held[0];
+  return folded(a, [](auto low, auto high) __attribute__((always_inline)) { return low < high ? high : low; });
 }
 
 // A bit for each lane of a mask, the first lane lowest.
@@ -157,15 +193,16 @@ template <class To, class From> FOCALCAL_INLINE Lanes<To> bits_as(Lanes<From> a)
 
 // The lower (0) or upper (1) eight of sixteen floats, widened.
 template <int half> FOCALCAL_INLINE Lanes<double> widened(Lanes<float> a) {
-  float held[16];
-  a.store(held);
+  constexpr int floats = FOCALCAL_REGISTER / 4;
+  using Wide = typename Lanes<double>::Register;
   Lanes<double> out;
-  constexpr int width = FOCALCAL_REGISTER / 8;
-  typedef float Narrow __attribute__((vector_size(width * 4)));
-  FOCALCAL_PARTS {
-    Narrow narrow;
-    std::memcpy(&narrow, held + 8 * half + width * i, sizeof narrow);
-    out.v[i] = __builtin_convertvector(narrow, typename Lanes<double>::Register);
+  if constexpr (parts == 1) {
+    out.v[0] = __builtin_convertvector(half_of<floats, half == 1>(a.v[0]), Wide);
+  } else {
+    for (int i = 0; i < parts; i += 2) {
+      out.v[i] = __builtin_convertvector(half_of<floats, false>(a.v[(parts * half + i) / 2]), Wide);
+      out.v[i + 1] = __builtin_convertvector(half_of<floats, true>(a.v[(parts * half + i) / 2]), Wide);
+    }
   }
   return out;
 }
@@ -209,7 +246,9 @@ template <class T> FOCALCAL_INLINE Lanes<T> exp(Lanes<T> x) {
   using F = Format<T>;
   using I = typename Integer<T>::type;
   const auto vanishes = x < T(F::lowest);
+#if !defined(__AVX512F__)
   x = larger(x, Lanes<T>::all(F::lowest));
+#endif
   const Lanes<T> shifted = x * T(1.44269504088896340736) + F::rounder;
   const Lanes<T> n = shifted - F::rounder;
   const Lanes<T> r = x - n * F::log2_high - n * F::log2_low;
@@ -221,9 +260,15 @@ template <class T> FOCALCAL_INLINE Lanes<T> exp(Lanes<T> x) {
     factorial /= k;
     sum = sum * r + 1 / factorial;
   }
+#if defined(__AVX512F__)  // one instruction scales by 2^n, and leaves 0 where the result vanishes
+  const auto kept = ~bits_of(vanishes);
+  if constexpr (sizeof(T) == 4) return {{_mm512_maskz_scalef_ps(__mmask16(kept), sum.v[0], n.v[0])}};
+  else return {{_mm512_maskz_scalef_pd(__mmask8(kept), sum.v[0], n.v[0])}};
+#else
   Lanes<I> scaled = bits_as<I>(sum), power = bits_as<I>(shifted);
   FOCALCAL_PARTS scaled.v[i] += power.v[i] << F::mantissa;
   return select(vanishes, Lanes<T>{}, bits_as<T>(scaled));
+#endif
 }
 
 // log(x) for normal x > 0. With x = 2^e m, m in [0.7, 1.4], and f = (m - 1) / (m + 1):
@@ -300,6 +345,41 @@ template <class S> FOCALCAL_INLINE Lanes<float> load(const S *from) {
 #endif
   for (int lane = 0; lane < 16; ++lane) held[lane] = widen(from[lane]);
   return Lanes<float>::load(held);
+}
+
+// The numbers of the lanes: 0, 1, 2, ...
+template <class I> FOCALCAL_INLINE Lanes<I> lane_numbers() {
+  I held[Lanes<I>::size];
+  for (int lane = 0; lane < Lanes<I>::size; ++lane) held[lane] = I(lane);
+  return Lanes<I>::load(held);
+}
+
+// The first `count` numbers, fewer than there are lanes, and a filler in the other lanes; memory beyond is not read.
+template <class S>
+FOCALCAL_INLINE Lanes<typename Computed<S>::type> load_first(const S *from, std::ptrdiff_t count, typename Computed<S>::type filler) {
+  using T = typename Computed<S>::type;
+#if defined(__AVX512F__)
+  if constexpr (std::is_same<S, float>::value)
+    return {(typename Lanes<T>::Register)_mm512_mask_loadu_ps(_mm512_set1_ps(filler), __mmask16((1u << count) - 1), from)};
+  if constexpr (std::is_same<S, double>::value)
+    return {(typename Lanes<T>::Register)_mm512_mask_loadu_pd(_mm512_set1_pd(filler), __mmask8((1u << count) - 1), from)};
+#elif defined(__AVX2__)
+  if constexpr (std::is_same<S, T>::value) {
+    using I = typename Integer<T>::type;
+    const Lanes<I> wanted = lane_numbers<I>() < I(count);
+    Lanes<T> out;
+    FOCALCAL_PARTS {
+      const T *part = from + Lanes<T>::size / parts * i;
+      if constexpr (sizeof(T) == 4) out.v[i] = (typename Lanes<T>::Register)_mm256_maskload_ps(part, (__m256i)wanted.v[i]);
+      else out.v[i] = (typename Lanes<T>::Register)_mm256_maskload_pd(part, (__m256i)wanted.v[i]);
+    }
+    return select(wanted, out, Lanes<T>::all(filler));
+  }
+#endif
+  T held[Lanes<T>::size];
+  for (int lane = 0; lane < Lanes<T>::size; ++lane) held[lane] = filler;
+  for (std::ptrdiff_t lane = 0; lane < count; ++lane) held[lane] = T(widen(from[lane]));
+  return Lanes<T>::load(held);
 }
 
 }  // namespace FOCALCAL_ISA

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dispatch.h"
-#include "lanes.h"
+#include "transpose.h"
 
 namespace focalcal {
 namespace FOCALCAL_ISA {
@@ -36,19 +36,25 @@ template <Kind kind> FOCALCAL_INLINE Lanes<double> confidence_of(Lanes<double> s
   return kind == Kind::logits ? share / whole : smaller(share, Lanes<double>::all(1));
 }
 
+// Whether a column is asked for that needs more of a row than its confidence.
+inline bool wants_logarithms(const RowsOutput &out) { return out.nll || out.brier || out.entropy || out.energy; }
+
 // Writes the columns of `count` rows from `begin` on.
 template <class T, Kind kind>
 void finish(const RowsInput &in, const RowsOutput &out, const Group &g, std::ptrdiff_t begin, int count) {
   using D = Lanes<double>;
   constexpr int size = Group::size;
-  double nll[size], brier[size], entropy[size], energy[size];
+  double nll[size], brier[size], entropy[size], energy[size], top_confidence[size];
   T confidence[size];
   std::uint8_t correct[size];
+  const bool logarithms = wants_logarithms(out);
   for (int i = 0; i < count; i += D::size) {
-    const D first = D::load(g.first + i), rest = D::load(g.rest + i), whole = first + rest;
-    const D surplus = log1p(rest / first);  // minus the logarithm of the largest probability
-    const D best = D::load(g.best + i), spread = D::load(g.spread + i);
+    const D first = D::load(g.first + i), rest = D::load(g.rest + i), whole = first + rest, best = D::load(g.best + i);
     narrow(confidence_of<kind>(in.target < 0 ? first : D::load(g.target_share + i), whole), confidence + i);
+    const auto usable = best < D::all(std::numeric_limits<double>::infinity());
+    select(usable, first / whole, D::all(std::numeric_limits<double>::quiet_NaN())).store(top_confidence + i);
+    if (!logarithms) continue;
+    const D surplus = log1p(rest / first), spread = D::load(g.spread + i);  // minus the logarithm of the largest probability
     (best + surplus).store(energy + i);
     (best - D::load(g.label_score + i) + surplus).store(nll + i);
     (surplus + (kind == Kind::probs ? best * rest - spread : D{} - spread) / whole).store(entropy + i);
@@ -66,6 +72,7 @@ void finish(const RowsInput &in, const RowsOutput &out, const Group &g, std::ptr
   put(out.energy, energy, begin, count);
   put(out.rank, g.rank, begin, count);
   put(out.top, g.top, begin, count);
+  put(out.top_confidence, top_confidence, begin, count);
 }
 
 // What a score says of a class: its share, and the score behind the best one of the row.
@@ -129,12 +136,10 @@ template <class S, class T>
 FOCALCAL_INLINE void transpose(const RowsInput &in, std::ptrdiff_t begin, int count, FewRows<T> &rows) {
   constexpr int size = Lanes<T>::size;
   const std::ptrdiff_t classes = in.scores.classes;
-  T *held = reinterpret_cast<T *>(rows.score);
-  for (int lane = 0; lane < size; ++lane) {
-    const std::ptrdiff_t row = begin + (lane < count ? lane : count - 1);
-    const S *from = static_cast<const S *>(in.scores.data) + row * in.scores.stride;
-    for (std::ptrdiff_t k = 0; k < classes; ++k) held[k * size + lane] = widen(from[k]);
-  }
+  const S *from[size];
+  for (int lane = 0; lane < size; ++lane)
+    from[lane] = static_cast<const S *>(in.scores.data) + (begin + (lane < count ? lane : count - 1)) * in.scores.stride;
+  transpose_rows(from, classes, reinterpret_cast<T *>(rows.score));
   const auto limit = Lanes<T>::all(T(in.mask_limit)), none = Lanes<T>::all(-std::numeric_limits<T>::infinity());
   for (std::ptrdiff_t k = 0; k < classes; ++k) rows.score[k] = select(rows.score[k] <= limit, none, rows.score[k]);
 }
@@ -156,19 +161,23 @@ FOCALCAL_INLINE void add_shares(FewRows<T> &rows, std::ptrdiff_t classes, Group 
   using L = Lanes<T>;
   using I = typename Integer<T>::type;
   Lanes<double> rest[2] = {}, squares[2] = {}, spread[2] = {};
-  L part_squares{}, part_spread{};
-  for (std::ptrdiff_t k = 0; k < classes; ++k) {
-    const L behind = behind_of<kind>(rows.score[k], rows.best);
-    const L share = select(rows.top == I(k), L{}, share_of<kind>(rows.score[k], behind));
-    rows.share[k] = share;
-    add_to(rest, share);
-    if (all) {
-      part_squares += share * share;
-      part_spread += spread_of<kind>(share, behind);
+  for (std::ptrdiff_t start = 0; start < classes; start += added_in_single) {
+    L part{}, part_squares{}, part_spread{};
+    const std::ptrdiff_t stop = start + added_in_single < classes ? start + added_in_single : classes;
+    for (std::ptrdiff_t k = start; k < stop; ++k) {
+      const L behind = all ? behind_of<kind>(rows.score[k], rows.best) : rows.score[k] - rows.best;
+      const L share = select(rows.top == I(k), L{}, share_of<kind>(rows.score[k], behind));
+      rows.share[k] = share;
+      part += share;
+      if (all) {
+        part_squares += share * share;
+        part_spread += spread_of<kind>(share, behind);
+      }
     }
+    add_to(rest, part);
+    add_to(squares, part_squares);
+    add_to(spread, part_spread);
   }
-  add_to(squares, part_squares);
-  add_to(spread, part_spread);
   for (int half = 0; half < L::size / 8; ++half) {
     rest[half].store(g.rest + 8 * half);
     squares[half].store(g.squares + 8 * half);
@@ -200,11 +209,15 @@ template <class T, Kind kind>
 FOCALCAL_INLINE void describe(const RowsInput &in, const RowsOutput &out, const FewRows<T> &rows, std::ptrdiff_t begin,
                               int count, Group &g) {
   constexpr int size = Lanes<T>::size;
+  T best[size];
+  typename Integer<T>::type top[size];
+  rows.best.store(best);
+  rows.top.store(top);
   for (int i = 0; i < count; ++i) {
-    g.top[i] = rows.top[i];
+    g.top[i] = top[i];
     g.label[i] = in.labels ? in.labels[begin + i] : g.top[i];
-    g.first[i] = first_of<kind>(rows.best[i]);
-    g.best[i] = logarithmic<kind>(rows.best[i]);
+    g.first[i] = first_of<kind>(best[i]);
+    g.best[i] = logarithmic<kind>(best[i]);
     g.label_score[i] = logarithmic<kind>(rows.scores()[g.label[i] * size + i]);
     g.label_share[i] = rows.shares()[g.label[i] * size + i];
     if (in.target >= 0)
@@ -295,13 +308,7 @@ template <class S, class T> FOCALCAL_INLINE T copy_row(const S *from, T mask_lim
   const auto limit = Lanes<T>::all(mask_limit), none = Lanes<T>::all(minus_infinity);
   Lanes<T> best = none;
   for (std::ptrdiff_t k = 0; k < row.padded; k += size) {
-    Lanes<T> value;
-    if (k + size <= row.classes) value = load(from + k);
-    else {
-      T last[size];
-      for (int i = 0; i < size; ++i) last[i] = k + i < row.classes ? widen(from[k + i]) : minus_infinity;
-      value = Lanes<T>::load(last);
-    }
+    Lanes<T> value = k + size <= row.classes ? load(from + k) : load_first(from + k, row.classes - k, minus_infinity);
     value = select(value <= limit, none, value);
     value.store(row.score + k);
     best = larger(best, value);
@@ -331,8 +338,8 @@ template <class T> FOCALCAL_INLINE std::int64_t rank_of(std::ptrdiff_t label, co
   return before;
 }
 
-// As add_shares above, for one row, whose place in the group is i.
-template <class T, Kind kind, bool all> FOCALCAL_INLINE void add_shares(LongRow<T> &row, T best, Group &g, int i) {
+// As add_shares above, for one row, whose place in the group is i; the shares themselves are kept if anyone reads them.
+template <class T, Kind kind, bool all, bool keep = true> FOCALCAL_INLINE void add_shares(LongRow<T> &row, T best, Group &g, int i) {
   using L = Lanes<T>;
   const L most = L::all(best);
   Lanes<double> rest[2] = {}, squares[2] = {}, spread[2] = {};
@@ -340,9 +347,9 @@ template <class T, Kind kind, bool all> FOCALCAL_INLINE void add_shares(LongRow<
     L part{}, part_squares{}, part_spread{};
     const std::ptrdiff_t stop = start + added_in_single * L::size < row.padded ? start + added_in_single * L::size : row.padded;
     for (std::ptrdiff_t k = start; k < stop; k += L::size) {
-      const L score = L::load(row.score + k), behind = behind_of<kind>(score, most);
+      const L score = L::load(row.score + k), behind = all ? behind_of<kind>(score, most) : score - most;
       const L share = share_of<kind>(score, behind);
-      share.store(row.share + k);
+      if (keep) share.store(row.share + k);
       part += share;
       if (all) {
         part_squares += share * share;
@@ -401,6 +408,7 @@ void many_rows(const RowsInput &in, const RowsOutput &out, std::ptrdiff_t begin,
   Group g = {};
   ClassTask none;
   ClassBins<T> bins(in, task ? *task : none);
+  const bool lean = !task && !wants_logarithms(out) && in.target < 0;
   for (std::ptrdiff_t start = begin; start < end; start += Group::size) {
     const int count = static_cast<int>(end - start < Group::size ? end - start : Group::size);
     for (int i = 0; i < count; ++i) {
@@ -413,7 +421,8 @@ void many_rows(const RowsInput &in, const RowsOutput &out, std::ptrdiff_t begin,
       g.label_score[i] = logarithmic<kind>(row.score[label]);
       row.score[top] = -std::numeric_limits<T>::infinity();  // not one of the others
       if (out.rank) g.rank[i] = label == top ? 0 : rank_of(label, row);
-      add_shares<T, kind, all>(row, best, g, i);
+      if (lean) add_shares<T, kind, false, false>(row, best, g, i);
+      else add_shares<T, kind, all>(row, best, g, i);
       g.label_share[i] = row.share[label];
       if (in.target >= 0) g.target_share[i] = in.target == top ? g.first[i] : double(row.share[in.target]);
       if (task) add_classes<T, kind>(bins, row, g, i, start + i);

