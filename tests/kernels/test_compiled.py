@@ -160,7 +160,7 @@ def test_classes_that_are_not_adjacent_have_no_layout():
 
 def test_threads_are_one_for_little_work_and_at_most_those_of_torch(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    sizes = [0, 1, 1 << 17, (2 << 17) - 1, 2 << 17, 3 << 17, 100 << 17, 1 << 60]
+    sizes = [0, 1, 1 << 16, (2 << 16) - 1, 2 << 16, 3 << 16, 100 << 16, 1 << 60]
     assert [compiled.threads_for(size) for size in sizes] == [1, 1, 1, 1, 2, 3, 3, 3]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     assert compiled.threads_for(1 << 60) == 1

@@ -11,7 +11,15 @@ from focalcal.core.mmce import laplacian_pair_sum
 from focalcal.core.ranking import Ranking, pack
 from focalcal.core.smooth_ece import smooth_calibration_error
 from focalcal.kernels.bins import bin_predictions
-from focalcal.kernels.ranking import ranked_keys, ranked_rows, residual_pair_sum, smooth_error
+from focalcal.kernels.ranking import (
+    area_under_roc,
+    largest_drift,
+    ranked_keys,
+    ranked_rows,
+    residual_pair_sum,
+    risk_area,
+    smooth_error,
+)
 
 
 def drawn(rows: int, dtype: type, *, digits: int | None = None, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -115,3 +123,30 @@ def test_the_smooth_error_equals_the_definition(digits, dtype, weighted):
     for sigma in (None, 0.05):
         expected = smooth_calibration_error(ranked.value, ranked.residuals, sigma)[0]
         assert smooth_error(ranked, sigma) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("digits", [None, 2, 0])
+@pytest.mark.parametrize("rows", [2, 7, 3000])
+def test_areas_and_drift_equal_their_definitions(rows, digits, weighted):
+    confidence, correct = drawn(rows, np.float64, digits=digits)
+    correct[:2] = [True, False]
+    weight = np.random.default_rng(1).random(rows) if weighted else None
+    ranked = ranked_rows(confidence, correct, weight)
+    assert largest_drift(ranked) == pytest.approx(ranked.largest_drift(), rel=1e-12)
+    assert risk_area(ranked) == pytest.approx(ranked.risk_area(), rel=1e-12)
+    pairs = ranked.total_right * (ranked.total - ranked.total_right)
+    assert area_under_roc(ranked) == pytest.approx(ranked.right_above_wrong() / pairs, rel=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 300, 100_000])
+def test_the_risk_area_of_tied_rows_is_their_error(rows):
+    """In a group of equal rows every prefix has the same error rate, however the harmonic numbers are added up."""
+    ranked = Ranking.of_groups(np.array([0.25, 0.5]), np.array([3, rows]), np.array([0, 0]))
+    assert risk_area(ranked) == pytest.approx(1.0, rel=1e-12)
+    half = Ranking.of_groups(np.array([0.5]), np.array([2 * rows]), np.array([rows]))
+    assert risk_area(half) == pytest.approx(0.5, rel=1e-12)
+
+
+def test_the_area_under_roc_needs_both_kinds_of_rows():
+    assert np.isnan(area_under_roc(ranked_rows(np.array([0.2, 0.7]), np.array([True, True]))))

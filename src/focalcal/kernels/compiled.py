@@ -14,7 +14,7 @@ from focalcal.kernels.choice import compiled_kernels as compiled_kernels, kernel
 TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
 # Below this many values, waking a second thread takes longer than the work.
-_VALUES_PER_THREAD = 1 << 17
+_VALUES_PER_THREAD = 1 << 16
 
 
 def kernels_for(scores: Tensor) -> Any | None:

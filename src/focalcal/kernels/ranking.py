@@ -77,6 +77,45 @@ def residual_pair_sum(ranked: Ranking, right_share: float, wrong_share: float, w
     return float(squared)
 
 
+def largest_drift(ranked: Ranking) -> float:
+    """The largest distance between the running sums of confidence and of correctness, over the total mass.
+
+    >>> largest_drift(ranked_rows(np.array([0.5, 0.9]), np.array([True, False])))
+    0.25
+    """
+    kernels, layouts = compiled_kernels(), _layouts(ranked)
+    if kernels is None or layouts is None:
+        return ranked.largest_drift()
+    return float(kernels.largest_drift(*layouts, len(ranked.value))) / ranked.total
+
+
+def area_under_roc(ranked: Ranking) -> float:
+    """The probability that a correct row lies above a wrong one, a tie counting one half; NaN without one of the two.
+
+    >>> area_under_roc(ranked_rows(np.array([0.2, 0.5, 0.5]), np.array([False, False, True])))
+    0.75
+    """
+    kernels, layouts = compiled_kernels(), _layouts(ranked)
+    right, wrong = ranked.total_right, ranked.total - ranked.total_right
+    if not (right > 0 and wrong > 0):
+        return float("nan")
+    if kernels is None or layouts is None:
+        return ranked.right_above_wrong() / (right * wrong)
+    return float(kernels.right_above_wrong(*layouts[1:], len(ranked.value))) / (right * wrong)
+
+
+def risk_area(ranked: Ranking) -> float:
+    """The mean, over all rows in falling order of confidence, of the error rate up to there; equal ones share theirs.
+
+    >>> risk_area(ranked_rows(np.array([0.9, 0.8]), np.array([True, False])))
+    0.25
+    """
+    kernels, layouts = compiled_kernels(), _layouts(ranked)
+    if kernels is None or layouts is None:
+        return ranked.risk_area()
+    return float(kernels.risk_area(*layouts[1:], len(ranked.value), ranked.counts_rows)) / ranked.total
+
+
 def smooth_error(ranked: Ranking, sigma: float | None = None) -> float:
     """The smooth calibration error of a ranking, as `core.smooth_ece` defines it.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from focalcal.core.checks import ArrayLike, require
 from focalcal.core.mmce import MMCE_WIDTH
 from focalcal.core.ranking import Ranking
-from focalcal.kernels.ranking import residual_pair_sum, smooth_error
+from focalcal.kernels.ranking import largest_drift, residual_pair_sum, smooth_error
 from focalcal.metrics.prediction_set import Measured, PredictionSet
 from focalcal.metrics.read_scores import PAIRS, TargetedReadOptions, rows_of
 
@@ -64,9 +64,7 @@ def ks_error(
     0.4
     """
     rows = rows_of(scores, labels, PAIRS, reading)
-    measured: Measured = rows.report(
-        rows.combine(rows.each(Ranking.largest_drift)), f"KS calibration error, {rows.target}"
-    )
+    measured: Measured = rows.report(rows.combine(rows.each(largest_drift)), f"KS calibration error, {rows.target}")
     return measured
 
 

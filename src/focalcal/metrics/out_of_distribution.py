@@ -9,9 +9,8 @@ import numpy as np
 from focalcal.core.checks import Array, ArrayLike, require
 from focalcal.core.ranking import dense_rank
 from focalcal.core.score_kinds import Kind
-from focalcal.kernels.ranking import ranked_rows
+from focalcal.kernels.ranking import area_under_roc, ranked_rows
 from focalcal.metrics.prediction_set import Measured
-from focalcal.metrics.selective_prediction import area_under_roc
 from focalcal.predictions.arrays import Predictions
 
 __all__ = ["fpr95", "ood_auroc"]

@@ -9,6 +9,7 @@ import numpy as np
 
 from focalcal.core.checks import Array, ArrayLike, require
 from focalcal.core.ranking import Ranking
+from focalcal.kernels.ranking import area_under_roc, risk_area
 from focalcal.metrics.prediction_set import Measured, PredictionSet
 from focalcal.metrics.read_scores import PAIRS, ReadOptions, predicted_rows_of
 
@@ -40,19 +41,6 @@ def auroc_correctness(
     return measured
 
 
-def area_under_roc(ranked: Ranking) -> float:
-    """The probability that a right row lies above a wrong one, a tie counting one half.
-
-    >>> area_under_roc(Ranking.of_rows(np.array([0.2, 0.5, 0.5]), np.array([0, 0, 1])))
-    0.75
-    """
-    above, wrong = 0.0, ranked.total - ranked.total_right
-    for mass, right, reached, reached_right in ranked.blocks("mass", "right", "reached", "reached_right"):
-        wrong_here = mass - right
-        above += float((right * (reached - reached_right - wrong_here / 2)).sum())
-    return above / (ranked.total_right * wrong) if ranked.total_right > 0 and wrong > 0 else float("nan")
-
-
 def aurc(
     scores: ArrayLike | PredictionSet, labels: ArrayLike | None = None, **reading: Unpack[ReadOptions]
 ) -> Measured:
@@ -68,37 +56,8 @@ def aurc(
     0.25
     """
     rows = predicted_rows_of(scores, labels, PAIRS, reading)
-    measured: Measured = rows.report(rows.each(_risk_area), "area under the risk-coverage curve")
+    measured: Measured = rows.report(rows.each(risk_area), "area under the risk-coverage curve")
     return measured
-
-
-def _risk_area(ranked: Ranking) -> float:
-    r"""From the surest group down: with E errors among the first m rows, a group of n rows with error rate e adds
-    $\sum_{k=m+1}^{m+n} (E + e (k - m)) / k = (E - e m)(H_{m+n} - H_m) + e n$.
-    """
-    area, errors = 0.0, ranked.total - ranked.total_right
-    for mass, right, reached, reached_right in ranked.blocks("mass", "right", "reached", "reached_right"):
-        wrong, surer = mass - right, ranked.total - reached
-        missed = errors - (reached - reached_right)  # errors among the surer ones
-        step = _harmonic_step(surer, mass, ranked.counts_rows)
-        area += float(((missed - wrong / mass * surer) * step + wrong).sum())
-    return area / ranked.total
-
-
-def _harmonic_step(before: Array, mass: Array, counts_rows: bool) -> Array:
-    """The sum of 1/k over k = before + 1 .. before + mass; its limit, the logarithm, for weights that are no counts."""
-    if counts_rows:
-        step = 1 / (before + 1)
-        several = mass > 1
-        if several.any():
-            from scipy.special import digamma
-
-            low = before[several] + 1
-            step[several] = digamma(low + mass[several]) - digamma(low)
-        return np.asarray(step)
-    with np.errstate(divide="ignore"):
-        step = np.log1p(mass / before)
-    return np.where(before > 0, step, 0.0)  # nothing lies before the first group
 
 
 @dataclass(frozen=True)

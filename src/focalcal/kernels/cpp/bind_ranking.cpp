@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings.h"
+#include "dispatch.h"
 #include "tasks.h"
 
 namespace focalcal {
@@ -99,61 +101,77 @@ template <class K> void unpack_keys(std::uintptr_t data, std::ptrdiff_t rows, st
   }
 }
 
-// A column of a ranking, of any of the types that it may have; of stride 0 where all groups have the same.
-struct Column {
-  const char *data;
-  std::ptrdiff_t stride;
-  char type;
-
-  Column(const std::tuple<std::uintptr_t, std::ptrdiff_t, char> &layout)
-      : data(reinterpret_cast<const char *>(std::get<0>(layout))), stride(std::get<1>(layout)), type(std::get<2>(layout)) {}
-  double operator[](std::ptrdiff_t i) const {
-    switch (type) {
-      case 'f': return read<float>(i);
-      case 'd': return read<double>(i);
-      case 'B': return read<std::uint8_t>(i);
-      default: return read<std::uint32_t>(i);
-    }
-  }
-  template <class T> T read(std::ptrdiff_t i) const {
-    T value;
-    std::memcpy(&value, data + i * stride, sizeof value);
-    return value;
-  }
-};
+// Address, distance and type of a column.
 using Layout = std::tuple<std::uintptr_t, std::ptrdiff_t, char>;
+Column column_of(const Layout &layout) {
+  return {reinterpret_cast<const char *>(std::get<0>(layout)), std::get<1>(layout), std::get<2>(layout)};
+}
 
 // The sum over all pairs of groups of a_i a_j exp(-|r_i - r_j| / width), where r rises and a is `right_share` of the
-// correct and minus `wrong_share` of the wrong rows, times their distance from the truth. What lies below a group decays
-// by the distance to it, so one running sum serves all and nothing can overflow.
+// correct and minus `wrong_share` of the wrong rows, times their distance from the truth.
 double pair_sum(Layout values, Layout masses, Layout rights, std::ptrdiff_t groups, double right_share, double wrong_share, double width) {
-  const Column value(values), mass(masses), right(rights);
   nanobind::gil_scoped_release released;
-  double below = 0, total = 0, last = groups ? value[0] : 0;
+  return kernels().pair_sum({column_of(values), column_of(masses), column_of(rights), groups}, right_share, wrong_share, width);
+}
+
+// The largest distance between the running sums of confidence and of correctness.
+double largest_drift(Layout values, Layout masses, Layout rights, std::ptrdiff_t groups) {
+  const Column value = column_of(values), mass = column_of(masses), right = column_of(rights);
+  nanobind::gil_scoped_release released;
+  double drift = 0, largest = 0;
   for (std::ptrdiff_t i = 0; i < groups; ++i) {
-    const double r = value[i], correct = right[i];
-    const double a = correct * (1 - r) * right_share - (mass[i] - correct) * r * wrong_share;
-    below *= std::exp((last - r) / width);
-    total += a * (a + 2 * below);
-    below += a;
-    last = r;
+    drift += value[i] * mass[i] - right[i];
+    largest = std::max(largest, std::abs(drift));
+  }
+  return largest;
+}
+
+// Over all groups, the correct mass times the wrong mass below it, of which the group's own counts half.
+double right_above_wrong(Layout masses, Layout rights, std::ptrdiff_t groups) {
+  const Column mass = column_of(masses), right = column_of(rights);
+  nanobind::gil_scoped_release released;
+  double wrong_below = 0, total = 0;
+  for (std::ptrdiff_t i = 0; i < groups; ++i) {
+    const double correct = right[i], wrong = mass[i] - correct;
+    total += correct * (wrong_below + wrong / 2);
+    wrong_below += wrong;
   }
   return total;
 }
 
-// Sums of r u^m in each of `cells` cells of [0, 1] for m below `moments`, where r is the residual of a group over the
-// total mass and u in [-1, 1] its offset from the centre of the cell; written to `out` (moments, cells).
-void cell_moments(Layout values, Layout masses, Layout rights, std::ptrdiff_t groups, double total, std::ptrdiff_t cells, int moments, std::uintptr_t out) {
-  const Column value(values), mass(masses), right(rights);
-  double *sums = reinterpret_cast<double *>(out);
+// The sum of 1 / k over k = before + 1 .. before + count.
+double harmonic_step(double before, double count) {
+  constexpr double few = 256;  // beyond, the difference of two asymptotic series has as many digits
+  double sum = 0;
+  for (; count > 0 && (count <= few || before < few); --count) sum += 1 / ++before;
+  if (count <= 0) return sum;
+  const auto series = [](double n) {  // H_n - log n, without Euler's constant
+    const double inverse = 1 / n, square = inverse * inverse;
+    return inverse / 2 - square * (1 / 12.0 - square * (1 / 120.0 - square / 252));
+  };
+  return sum + std::log1p(count / before) + (series(before + count) - series(before));
+}
+
+// The area under the risk-coverage curve times the total mass; selective_prediction.py has the formula of a group.
+double risk_area(Layout masses, Layout rights, std::ptrdiff_t groups, bool counts_rows) {
+  const Column mass = column_of(masses), right = column_of(rights);
   nanobind::gil_scoped_release released;
-  for (std::ptrdiff_t i = 0; i < groups; ++i) {
-    const double f = value[i], scaled = f * cells;
-    const std::ptrdiff_t cell = std::min(static_cast<std::ptrdiff_t>(scaled), cells - 1);
-    const double offset = 2 * (scaled - cell) - 1;
-    double term = (f * mass[i] - right[i]) / total;
-    for (int m = 0; m < moments; ++m, term *= offset) sums[m * cells + cell] += term;
+  double area = 0, surer = 0, missed = 0;
+  for (std::ptrdiff_t i = groups - 1; i >= 0; --i) {
+    const double here = mass[i], wrong = here - right[i];
+    const double step = !counts_rows ? (surer > 0 ? std::log1p(here / surer) : 0) : here == 1 ? 1 / (surer + 1) : harmonic_step(surer, here);
+    area += (missed - wrong / here * surer) * step + wrong;
+    surer += here;
+    missed += wrong;
   }
+  return area;
+}
+
+// Moments of the residuals in each of `cells` cells of [0, 1], written to `out` (moments_of_cells, cells).
+void cell_moments(Layout values, Layout masses, Layout rights, std::ptrdiff_t groups, double total, std::ptrdiff_t cells, int moments, std::uintptr_t out) {
+  if (moments != moments_of_cells) throw std::invalid_argument("the kernel is compiled for another number of moments");
+  nanobind::gil_scoped_release released;
+  kernels().cell_moments({column_of(values), column_of(masses), column_of(rights), groups}, total, cells, reinterpret_cast<double *>(out));
 }
 
 }  // namespace
@@ -165,6 +183,9 @@ void bind_ranking(nanobind::module_ &m) {
   m.def("unpack_keys32", &unpack_keys<std::uint32_t>);
   m.def("unpack_keys64", &unpack_keys<std::uint64_t>);
   m.def("pair_sum", &pair_sum);
+  m.def("largest_drift", &largest_drift);
+  m.def("right_above_wrong", &right_above_wrong);
+  m.def("risk_area", &risk_area);
   m.def("cell_moments", &cell_moments);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -148,6 +149,34 @@ struct GridLines {
   const GridPoint *points;
 };
 
+// A column of a ranking, of any of the types that it may have; of stride 0 where all groups have the same.
+struct Column {
+  const char *data;
+  std::ptrdiff_t stride;
+  char type;
+
+  double operator[](std::ptrdiff_t i) const {
+    switch (type) {
+      case 'f': return read<float>(i);
+      case 'd': return read<double>(i);
+      case 'B': return read<std::uint8_t>(i);
+      default: return read<std::uint32_t>(i);
+    }
+  }
+  template <class T> T read(std::ptrdiff_t i) const {
+    T value;
+    std::memcpy(&value, data + i * stride, sizeof value);
+    return value;
+  }
+};
+struct RankedGroups {
+  Column value, mass, right;
+  std::ptrdiff_t count;
+};
+
+// How many moments of a cell smooth ECE takes; core/smooth_ece.py says why.
+constexpr int moments_of_cells = 10;
+
 struct Kernels {
   const char *name;
   void (*extremes)(const Scores &, std::ptrdiff_t begin, std::ptrdiff_t end, Extremes &);
@@ -166,6 +195,8 @@ struct Kernels {
                     float loss_gamma, double *out);
   void (*binned_gaps)(const float *confidence, const std::uint8_t *correct, std::ptrdiff_t rows, std::ptrdiff_t begin,
                       std::ptrdiff_t end, int num_bins, bool equal_mass, double *out);
+  double (*pair_sum)(const RankedGroups &, double right_share, double wrong_share, double width);
+  void (*cell_moments)(const RankedGroups &, double total, std::ptrdiff_t cells, double *out);
 };
 
 // Those for this processor, unless `choose` has taken others.

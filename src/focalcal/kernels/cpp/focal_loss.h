@@ -95,7 +95,7 @@ template <class S, bool keep> void focal_by_row(const FocalJob &job, std::ptrdif
   const std::ptrdiff_t classes = job.classes, padded = (classes + Lanes<T>::size - 1) / Lanes<T>::size * Lanes<T>::size;
   const std::ptrdiff_t blocks = (classes + block_classes - 1) / block_classes;
   // As many rows together as stay in the second cache.
-  const std::ptrdiff_t together = std::clamp<std::ptrdiff_t>((std::ptrdiff_t(1) << 15) / padded, 1, 8);
+  const std::ptrdiff_t together = std::clamp<std::ptrdiff_t>((std::ptrdiff_t(1) << 12) / padded, 1, 8);
   T *shares = keep ? scratch<T>(static_cast<std::size_t>(together * (padded + blocks))) : nullptr;
   T *best = shares + together * padded;
   for (std::ptrdiff_t first = begin; first < end; first += together) {

@@ -6,6 +6,7 @@
 #include "temperature.h"
 #include "binned_gaps.h"
 #include "focal_grid.h"
+#include "ranked_sums.h"
 
 #define FOCALCAL_TEXT(name) #name
 #define FOCALCAL_NAME(name) FOCALCAL_TEXT(name)
@@ -26,6 +27,8 @@ const Kernels table{
     grid_confidences,
     grid_sums,
     binned_gaps,
+    pair_sum,
+    cell_moments,
 };
 
 }  // namespace FOCALCAL_ISA

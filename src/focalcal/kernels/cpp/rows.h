@@ -256,7 +256,7 @@ FOCALCAL_INLINE void add_classes(ClassBins<T> &bins, FewRows<T> &rows, const Gro
       const T value = rows.shares()[k * size + i];
       double *sum_at = sums + bins.place(k, value);
       sum_at[0] += 1;
-      sum_at[table] += weights[i];
+      if (bins.in.weight) sum_at[table] += weights[i];  // without weights the mass is the count
       sum_at[2 * table] += weights[i] * double(value);
     }
   }
@@ -284,8 +284,10 @@ void few_rows(const RowsInput &in, const RowsOutput &out, std::ptrdiff_t begin, 
     finish<T, kind>(in, out, g, row, count);
     if (task) add_classes<T, kind>(bins, rows, g, row, count, columns);
   }
-  if (task)
-    for (std::ptrdiff_t k = 0; k < classes; ++k) task->columns[k] = total_of(columns[k]);
+  if (!task) return;
+  for (std::ptrdiff_t k = 0; k < classes; ++k) task->columns[k] = total_of(columns[k]);
+  const std::ptrdiff_t table = classes * task->num_bins;
+  if (!in.weight) std::copy_n(task->table.data(), table, task->table.data() + table);
 }
 
 // ------------------------------------------------------------------------------------------------ many classes

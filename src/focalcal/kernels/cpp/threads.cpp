@@ -41,6 +41,7 @@ public:
         ++threads_;
       }
       jobs_.push_back(&job);
+      offered_.fetch_add(1, std::memory_order_release);
     }
     for (int i = 0; i < job.wanted; ++i) wake_.notify_one();
     auto asked = Clock::now();
@@ -79,9 +80,17 @@ private:
       job->work();
       lock.lock();
       if (--job->working == 0) done_.notify_all();
+      // A sleeping thread takes as long to wake as a small call does. Calls come in bursts, so look for the next a while.
+      const long known = offered_.load(std::memory_order_acquire);
+      lock.unlock();
+      const auto until = Clock::now() + awake;
+      while (offered_.load(std::memory_order_acquire) == known && Clock::now() < until) std::this_thread::yield();
+      lock.lock();
     }
   }
 
+  static constexpr auto awake = std::chrono::microseconds(100);
+  std::atomic<long> offered_{0};  // how many jobs there have been
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   std::vector<Job *> jobs_;
