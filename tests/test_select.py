@@ -20,9 +20,10 @@ from focalcal.calibrators.identity import Identity
 from focalcal.calibrators.search import Criterion
 from focalcal.core.optimum import Optimum
 from focalcal.select import Selection, select_calibrator
-from focalcal.select.contest import Contest
+from focalcal.select.contest import Contest, Entry, simplest_within_noise
 from focalcal.select.folds import FoldedRows
-from focalcal.select.methods import suitable_methods
+from focalcal.select.methods import in_order_of_simplicity, suitable_methods
+from focalcal.select.recommendation import Recommendation, recommend, verdict_of
 from focalcal.select.result import MethodScore, corrected
 from focalcal.select.selection import criteria
 
@@ -421,9 +422,9 @@ def test_the_choice_without_a_fold_uses_no_fit_that_saw_the_fold(monkeypatch):
     logits, labels, used = LOGITS[:50], LABELS[:50], []
 
     def rows(contest, folds, by_fold):
-        if isinstance(by_fold[max(by_fold)], Memory):
-            missing = set(range(5)) - set(by_fold)
-            for fold, calibrator in by_fold.items():
+        missing = set(range(5)) - set(by_fold)
+        for fold, calibrator in by_fold.items():
+            if isinstance(calibrator, Memory):
                 hidden = np.isin(folds, [fold, *missing])
                 used.append((len(missing), len(calibrator.seen & {tuple(row) for row in logits[hidden]})))
         return original(contest, folds, by_fold)
@@ -688,3 +689,68 @@ def test_the_identity_can_be_exported(tmp_path):
     session = runtime.InferenceSession(tmp_path / "identity.onnx")
     (found,) = session.run(None, {"logits": LOGITS[:5].astype(np.float32)})
     np.testing.assert_allclose(np.exp(found), m_softmax(LOGITS[:5]), atol=1e-6)
+
+
+# ---------------------------------------------------------------------- what is recommended
+
+
+def entry_of(name: str, score: float, differences: list[float] | None = None) -> Entry:
+    entry = Entry(Identity(), MethodScore(name, score=score), [])
+    entry.differences = None if differences is None else np.array(differences)
+    return entry
+
+
+def test_the_simplest_method_within_one_standard_error_of_the_best_is_chosen():
+    drawn = {"identity": [0.0] * 4, "temperature": [-2.0, -1.8, -2.2, -2.0], "matrix": [-2.1, -2.1, -2.1, -2.1]}
+    entries = {name: entry_of(name, 0.0, each) for name, each in drawn.items()}
+    noise = np.std([0.1, 0.3, -0.1, 0.1], ddof=1)
+    scores = {"identity": 3.0, "temperature": 1.0 + 0.99 * noise, "matrix": 1.0}
+    assert simplest_within_noise(entries, scores) == "temperature"
+    assert simplest_within_noise(entries, scores | {"temperature": 1.0 + 1.01 * noise}) == "matrix"
+    assert simplest_within_noise({name: entry_of(name, 0.0) for name in drawn}, scores) == "matrix"  # noise unknown
+
+
+def test_a_simple_method_is_recommended_before_an_elaborate_one_that_is_no_better():
+    logits, labels = draw(1500, temperature=2.5, seed=4)
+    selection = select_calibrator(logits, labels, methods=["matrix", "isotonic", "vector", "temperature"])
+    assert [row.name for row in selection.table if row.p_corrected is not None and row.p_corrected < 0.05]
+    assert selection.winner_name == "temperature"
+    assert isinstance(selection.winner, TS)
+    assert selection.winner.temperature_ == pytest.approx(TS().fit(logits, labels).temperature_, rel=1e-12)
+    assert selection.verdict.startswith("Use temperature: nll ")
+
+
+def test_the_verdict_says_why_it_does_not_take_the_best_score():
+    row = MethodScore("temperature", 1.01, difference=-0.2, difference_low=-0.3, difference_high=-0.1, p_corrected=0.01)
+    best = dataclasses.replace(row, name="matrix", score=1.0)
+    table = [best, row, MethodScore("identity", 1.2)]
+    choice = Recommendation("temperature", best, noise=0.02)
+    assert verdict_of(table, choice, None, "nll", 0.95) == (
+        "Use temperature: nll 1.01 instead of 1.2 (difference -0.2, p = 0.01 after correction for 2 methods, 95% interval "
+        "-0.3 to -0.1). matrix has 1, which is within one standard error (0.02) of it, and temperature is simpler."
+    )
+
+
+def test_nothing_is_recommended_that_the_nested_score_does_not_support():
+    best = MethodScore("matrix", 1.0, difference=-0.2, difference_low=-0.3, difference_high=-0.1, p_corrected=0.01)
+    table = [best, MethodScore("identity", 1.2)]
+    entries = {"identity": entry_of("identity", 1.2), "matrix": entry_of("matrix", 1.0)}
+    worse = MethodScore("select, then calibrate", 1.25, difference=0.05)
+    choice = recommend(table, entries, worse, 0.95)
+    assert (choice.name, choice.supported) == ("identity", False)
+    assert verdict_of(table, choice, worse, "nll", 0.95) == (
+        "Keep the logits as they are. matrix looks better (difference -0.2, p = 0.01), but choosing a method on these rows "
+        "does not improve nll on new ones (select, then calibrate: +0.05). Collect more rows, or compare fewer methods."
+    )
+    assert recommend(table, entries, dataclasses.replace(worse, difference=-0.1), 0.95).name == "matrix"
+    assert recommend(table, entries, None, 0.95).name == "matrix"
+
+
+def test_methods_are_entered_in_order_of_simplicity():
+    methods = {
+        "steps": calibrators.IsotonicCalibration(),
+        "own": Small(2.0),
+        "T": TS(),
+        "per class": calibrators.VectorScaling(),
+    }
+    assert list(in_order_of_simplicity(methods)) == ["T", "per class", "steps", "own"]

@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -43,6 +43,7 @@ class Entry:
     inner: list[list[float]] = field(default_factory=list)  # by round and fold: the score without that fold
     seconds: list[float] = field(default_factory=list)
     held_out: HeldOut | None = None  # until its interval is known
+    differences: Array | None = None  # of resamples, to the raw logits
 
     def failed(self, error: Exception) -> None:
         """Record that a fit, or a prediction of it, raised."""
@@ -150,10 +151,10 @@ class Contest:
                 log_probs[index] = calibrator(part.logits[index])
         return read(log_probs, part.labels, kind="log_probs", **options)
 
-    def _hold_out(self, entry: Entry, rounds: list[dict[int, Calibrator]], known: HeldOut | None = None) -> None:
+    def _hold_out(self, entry: Entry, rounds: list[dict[int, Calibrator]]) -> None:
         """Score the predictions for held-out rows; their interval waits for those of other methods."""
-        rows = [self._rows(folds, fits) for folds, fits in zip(self.rounds, rounds, strict=True)] if not known else []
-        held_out = known or HeldOut.of(rows, self.measure)
+        rows = [self._rows(folds, fits) for folds, fits in zip(self.rounds, rounds, strict=True)]
+        held_out = HeldOut.of(rows, self.measure)
         if math.isnan(held_out.score):
             raise FocalCalError(f"{self.criterion} is not defined for its predictions.")
         self.definition = held_out.score.definition
@@ -174,6 +175,7 @@ class Contest:
         for name, entry in self.waiting.items():
             score, difference = found[name].score, found[name].difference
             entry.row, entry.held_out = replace(entry.row, low=score.low, high=score.high), None
+            entry.differences = found[name].differences
             if name != IDENTITY:
                 entry.row = replace(
                     entry.row,
@@ -200,15 +202,33 @@ class Contest:
         return math.inf if math.isnan(score) else score
 
     def nested_score(self, entries: dict[str, Entry]) -> tuple[Entry, dict[str, int]]:
-        """The score of choosing the best method without each fold in turn, on that fold; and what was chosen."""
+        """The score of choosing a method without each fold in turn, on that fold; and what was chosen."""
         able = {name: entry for name, entry in entries.items() if entry.inner}
         chosen: Counter[str] = Counter()
         rounds = []
         for place in range(len(self.rounds)):
-            picks = [min(able, key=lambda name: able[name].inner[place][fold]) for fold in self.folds]
+            picks = [
+                simplest_within_noise(able, {name: entry.inner[place][fold] for name, entry in able.items()})
+                for fold in self.folds
+            ]
             chosen.update(picks)
             rounds.append({fold: able[pick].fits[place][self.alone[fold]] for fold, pick in enumerate(picks)})
         nested = Entry(Identity(), MethodScore(NESTED), [])
-        always = able[next(iter(chosen))].held_out if len(chosen) == 1 else None
-        self._hold_out(nested, rounds, always)
+        self._hold_out(nested, rounds)
         return nested, dict(chosen.most_common())
+
+
+def simplest_within_noise(entries: Mapping[str, Entry], scores: Mapping[str, float]) -> str:
+    """The simplest method whose score is at most one standard error above the best one.
+
+    The error is that of the difference between the two on the same rows. Entries come in order of simplicity.
+    """
+    best = min(scores, key=lambda name: scores[name])
+    return next(name for name in scores if scores[name] - scores[best] <= noise_between(entries[name], entries[best]))
+
+
+def noise_between(one: Entry, other: Entry) -> float:
+    """The standard error of the difference between two methods; 0 where it is not known."""
+    if one is other or one.differences is None or other.differences is None:
+        return 0.0
+    return float(np.std(one.differences - other.differences, ddof=1))

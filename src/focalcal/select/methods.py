@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from focalcal.calibrators.base import Calibrator
-from focalcal.calibrators.table import calibrator_entries, calibrator_label, make_calibrator
+from focalcal.calibrators.table import (
+    calibrator_entries,
+    calibrator_label,
+    calibrator_names,
+    make_calibrator,
+    short_name,
+)
 from focalcal.core.checks import require
 from focalcal.select.result import IDENTITY
 
@@ -32,6 +38,22 @@ def chosen_methods(
     fix = "Pass a mapping from names of your own to calibrators; the raw logits take part in any case."
     require(not doubled, "methods", f"names must differ from one another and from {IDENTITY}", ", ".join(doubled), fix)
     return dict(named), {}
+
+
+def in_order_of_simplicity(templates: Mapping[str, Calibrator]) -> dict[str, Calibrator]:
+    """The methods as the table of calibrators has them, simple ones first; those that it lacks come last.
+
+    >>> from focalcal import IsotonicCalibration, TemperatureScaling
+    >>> list(in_order_of_simplicity({"steps": IsotonicCalibration(), "T": TemperatureScaling()}))
+    ['T', 'steps']
+    """
+    order = calibrator_names()
+
+    def place(name: str) -> int:
+        known = short_name(templates[name])
+        return order.index(known) if known in order else len(order)
+
+    return {name: templates[name] for name in sorted(templates, key=place)}
 
 
 def _template(method: object) -> Calibrator:

@@ -44,11 +44,15 @@ def measured(measure: Measure, rows: Any) -> Any:
 
 @dataclass(frozen=True)
 class Certainty:
-    """The interval of a method's score, that of its difference to another method, and the p-value of that."""
+    """The interval of a method's score, that of its difference to another method, and the p-value of that.
+
+    `differences` are those of the resamples (R,).
+    """
 
     score: Interval
     difference: Interval
     p_value: float
+    differences: Array
 
 
 def certainties(
@@ -71,9 +75,11 @@ def certainties(
     # Noise raises both values and cancels in the difference: BCa serves every measure.
     differences = intervals({name: partial(_difference, name, against) for name in methods}, panel, method="bca")
     drawn = panel.replicates()
-    return {
-        name: Certainty(scores[name], differences[name], _p_value(drawn[name] - drawn[against])) for name in methods
-    }
+    found = {}
+    for name in methods:
+        against_it = drawn[name] - drawn[against]
+        found[name] = Certainty(scores[name], differences[name], _p_value(against_it), against_it)
+    return found
 
 
 def _score(name: str, rows: Any) -> Any:

@@ -57,10 +57,10 @@ class MethodScore:
 class Selection:
     """The result of a comparison: the `table`, best first, a recommendation (`verdict`), and the calibrator (`winner`).
 
-    `best` is the method of the best score, fitted to all rows. `winner` is what the verdict says: `best` where it is
-    significantly better than the raw logits, else the `Identity`. `nested` is the score of taking the best method,
-    chosen anew without the rows that it is scored on; `chosen` counts what was chosen then. `left_out` says why methods
-    of the default set were not tried.
+    `best` is the method of the best score, fitted to all rows. `winner` is what the verdict says: the simplest method
+    within noise of `best`, or the `Identity` where none is significantly better than the raw logits, or where `nested`
+    is not. `nested` is the score of choosing a method anew without the rows that it is scored on; `chosen` counts what
+    was chosen then. `left_out` says why methods of the default set were not tried.
 
     >>> from focalcal import select_calibrator
     >>> logits, labels = [[1.0, 0.0], [0.0, 1.0]] * 30, [0, 1, 0, 1, 0, 0] * 10
@@ -140,24 +140,6 @@ def corrected(rows: list[MethodScore]) -> list[MethodScore]:
         largest = max(largest, (len(tested) - rank) * p_value)
         rows[place] = replace(rows[place], p_corrected=min(1.0, largest))
     return rows
-
-
-def verdict_of(table: list[MethodScore], significant: bool, criterion: str, level: float) -> str:
-    """The recommendation in a sentence or two."""
-    raw = next(row for row in table if row.name == IDENTITY)
-    others = [row for row in table if row is not raw and row.p_corrected is not None]
-    keep = "Keep the logits as they are, or collect more rows."
-    if not others:
-        return f"No method gives a finite {criterion}. {keep}"
-    best, tests = others[0], sum(row.p_corrected is not None for row in table)
-    corrected = "" if tests == 1 else f" after correction for {tests} methods"
-    figures = f"difference {best.difference:+.4g}, p = {best.p_corrected:.2g}{corrected}"
-    if significant:
-        ends = f"{level:.0%} interval {best.difference_low:+.4g} to {best.difference_high:+.4g}"
-        return f"Use {best.name}: {criterion} {best.score:.4g} instead of {raw.score:.4g} ({figures}, {ends})."
-    if best.difference is not None and best.difference >= 0:
-        return f"No method is better than the raw logits (best: {best.name}, {figures}). {keep}"
-    return f"No method is significantly better than the raw logits (best: {best.name}, {figures}). {keep}"
 
 
 def _plain(value: Any) -> Any:

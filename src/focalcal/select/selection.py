@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import numpy as np
 
@@ -13,8 +14,9 @@ from focalcal.errors import FocalCalError
 from focalcal.metrics.table import MEASURES
 from focalcal.select.contest import Contest, Entry, Progress
 from focalcal.select.folds import FoldedRows
-from focalcal.select.methods import Methods, chosen_methods
-from focalcal.select.result import IDENTITY, Selection, corrected, verdict_of
+from focalcal.select.methods import Methods, chosen_methods, in_order_of_simplicity
+from focalcal.select.recommendation import recommend, verdict_of
+from focalcal.select.result import IDENTITY, Selection, corrected
 
 _NUM_RESAMPLES = 1000
 
@@ -46,11 +48,16 @@ def select_calibrator(
     where `methods` is a mapping from names to calibrators, or a sequence of calibrators, their classes or names
     (`"temperature"`, `"temperature:ada_ece"`, `"TemperatureScaling"`); None takes all that suit the data. They are
     templates and are not changed themselves. `criterion` is the name of a measure of which less is better; the one that
-    a method is fitted by belongs to the method. `winner` is the best method if its corrected p-value is below
-    1 - `level`, else the `Identity`, as the verdict says.
+    a method is fitted by belongs to the method.
 
-    The score of the best of many methods looks better than it is. With `nested` the choice is repeated without each
-    fold in turn and scored on that fold. Fits without two folds serve both of them, so a method is fitted
+    `winner` is the simplest method that is within noise of the best one: its score is at most one standard error of
+    their difference above, and its corrected p-value is below 1 - `level`. Simplicity is the order of the table of
+    calibrators, a temperature first and functions for every class last. If no p-value is that low, the `Identity` wins.
+
+    The score of the best of many methods looks better than it is. With `nested` the choice, by the same rule of
+    simplicity, is repeated without each fold in turn and scored on that fold. Where that is not better than the raw
+    logits, the `Identity` wins as well: the verdict never recommends what the nested score does not support.
+    Fits without two folds serve both of them, so a method is fitted
     $k + k(k-1)/2$ times for k = `num_folds`, and `num_repeats` times as often. Repeats deal out the rows anew; scores
     are means over them. Intervals and p-values are those of `bootstrap` and `compare`: they hold for the fits at hand.
 
@@ -77,23 +84,25 @@ def select_calibrator(
     enough = math.ceil(4 * len(templates) / (1 - level))
     contest.certainty = {"num_resamples": max(_NUM_RESAMPLES, enough), "level": level, "seed": seed}
     entries = {IDENTITY: contest.enter(IDENTITY, Identity())}
-    entries |= {name: contest.enter(name, template) for name, template in templates.items()}
+    entries |= {name: contest.enter(name, template) for name, template in in_order_of_simplicity(templates).items()}
     _require_some(entries)
+    contest.find_intervals()
     honest, chosen = contest.nested_score(entries) if nested else (None, {})
     contest.find_intervals()
     rows = corrected([entry.row for entry in entries.values()])
     best, table = contest.refit(sorted(rows, key=lambda row: (row.score is None, row.score or 0.0)), entries)
-    p_value = table[0].p_corrected
-    significant = p_value is not None and p_value < 1 - level
+    nested_row = None if honest is None else honest.row
+    choice = recommend(table, entries, nested_row, level)
+    winner = best if choice.name == table[0].name else data.fit(deepcopy(entries[choice.name].template))
     return Selection(
         criterion=criterion,
         definition=contest.definition,
         table=table,
-        verdict=verdict_of(table, significant, criterion, level),
-        winner_name=table[0].name if significant else IDENTITY,
-        winner=best if significant else data.fit(Identity()),
+        verdict=verdict_of(table, choice, nested_row, criterion, level),
+        winner_name=choice.name,
+        winner=winner,
         best=best,
-        nested=None if honest is None else honest.row,
+        nested=nested_row,
         chosen=chosen,
         left_out=left_out,
         level=level,
