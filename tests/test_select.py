@@ -727,7 +727,8 @@ def test_the_verdict_says_why_it_does_not_take_the_best_score():
     choice = Recommendation("temperature", best, noise=0.02)
     assert verdict_of(table, choice, None, "nll", 0.95) == (
         "Use temperature: nll 1.01 instead of 1.2 (difference -0.2, p = 0.01 after correction for 2 methods, 95% "
-        "interval -0.3 to -0.1). matrix has 1, which is within one standard error (0.02) of it, and temperature is simpler."
+        "interval -0.3 to -0.1). matrix has 1, which is within one standard error (0.02) of it, and "
+        "temperature is simpler."
     )
 
 
@@ -740,7 +741,8 @@ def test_nothing_is_recommended_that_the_nested_score_does_not_support():
     assert (choice.name, choice.supported) == ("identity", False)
     assert verdict_of(table, choice, worse, "nll", 0.95) == (
         "Keep the logits as they are. matrix looks better (difference -0.2, p = 0.01), but choosing a method on "
-        "these rows does not improve nll on new ones (select, then calibrate: +0.05). Collect more rows, or compare fewer methods."
+        "these rows does not improve nll on new ones (select, then calibrate: +0.05). Collect more rows, or "
+        "compare fewer methods."
     )
     assert recommend(table, entries, dataclasses.replace(worse, difference=-0.1), 0.95).name == "matrix"
     assert recommend(table, entries, None, 0.95).name == "matrix"
