@@ -551,7 +551,7 @@ def test_the_metrics_infer_the_shift_that_the_loss_does(make, kind):
     rows = metrics.preprocess_logits_for_metrics(logits.detach(), labels)
     found = metrics.compute_metrics(SimpleNamespace(predictions=rows.numpy()))
     loss = compute_loss_func("ce")(kind(logits=logits), labels)
-    assert found["nll"] == pytest.approx(float(loss), rel=1e-5)
+    assert found["nll"] == pytest.approx(loss.item(), rel=1e-5)
     outputs = kind(logits=logits.detach())  # where the whole outputs are given, they say it themselves
     assert torch.equal(CalibrationMetrics().preprocess_logits_for_metrics(outputs, labels), rows)
 

@@ -516,7 +516,7 @@ def calibration_scorer(measure: str = "ece", *, num_bins: int = 15) -> Calibrati
     >>> from sklearn.naive_bayes import GaussianNB
     >>> rows, labels = load_breast_cancer(return_X_y=True)
     >>> cross_val_score(GaussianNB(), rows, labels, scoring=calibration_scorer("ece"), cv=3).round(2)
-    array([-0.07, -0.05, -0.05])
+    array([-0.08, -0.05, -0.05])
     """
     require(measure in MEASURES, "measure", f"must be one of {', '.join(MEASURES)}", repr(measure))
     require(num_bins >= 1, "num_bins", "must be at least 1", num_bins)
@@ -534,7 +534,7 @@ class ReliabilityDisplay:
     >>> rows, labels = load_digits(return_X_y=True)
     >>> display = ReliabilityDisplay.from_estimator(GaussianNB().fit(rows[::2], labels[::2]), rows[1::2], labels[1::2])
     >>> round(display.evaluation.ece, 2), display.ax_.get_ylabel()
-    (0.16, 'accuracy')
+    (0.21, 'accuracy')
     """
 
     def __init__(self, evaluation: Evaluation, *, name: str | None = None) -> None:
