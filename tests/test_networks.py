@@ -40,12 +40,12 @@ class Named(nn.Module):
 
 
 def test_all_batches_come_out_in_order_and_the_model_is_left_as_it_was():
-    model = network().train()
-    model[1].eval()
+    model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.Dropout(0.5)).train()
+    model[2].eval()
     loader = DataLoader(TensorDataset(INPUTS, LABELS), batch_size=16)
     logits, labels = fc.collect(model, loader)
     assert model.training
-    assert not model[1].training  # each part keeps its own mode
+    assert not model[2].training  # each part keeps its own mode
     assert not logits.requires_grad
     assert torch.equal(labels, LABELS)
     assert_close(logits, model.eval()(INPUTS).detach())
