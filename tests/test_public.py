@@ -92,6 +92,7 @@ ORDER = """
     predictions
     losses metrics calibrators
     select
+    networks
     files
     report
     integrations

@@ -46,8 +46,8 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = import_module(f"{home}.{name}") if home == __name__ else getattr(import_module(home), name)
-    globals()[name] = value  # found at once the next time
-    return value
+    # Found at once the next time. `report` is a package, too, which its import has entered here, and can be called.
+    return globals().setdefault(name, value)
 
 
 def __dir__() -> list[str]:

@@ -39,8 +39,17 @@ from .metrics import (
     compare as compare,
     evaluate as evaluate,
 )
+from .networks import (
+    CalibratedNetwork as CalibratedNetwork,
+    calibrate as calibrate,
+    collect as collect,
+)
 from .report import (
     plots as plots,
+)
+from .report.notebook import (
+    WrittenReport as WrittenReport,
+    report as report,
 )
 from .select import (
     Selection as Selection,

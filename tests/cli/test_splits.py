@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import focalcal as fc
-from focalcal.cli.splits import SplitOptions, divide, hold_out, only
+from focalcal.cli.splits import SplitOptions, divide, only
 from focalcal.report.duplicates import count_shared
+from focalcal.report.hold_out import hold_out
 from tests.cli.tools import halves, predictions
 
 

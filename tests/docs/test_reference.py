@@ -23,7 +23,7 @@ PAGES = sorted((ROOT / "docs/reference").glob("*.md"))
 # Lists for our own use: what calibrators read, how the exact claims of the papers are checked.
 INTERNAL = ("focalcal.calibrators.search", "focalcal_lab.papers.exact")
 # Public modules without a list.
-UNLISTED = {"focalcal.integrations.sklearn": ["CalibratedModel"], "focalcal_lab": ["papers"]}
+UNLISTED = {"focalcal_lab": ["papers"]}
 
 
 @cache

@@ -21,7 +21,7 @@ from transformers.modeling_outputs import (
 )
 
 import focalcal as fc
-from focalcal.integrations.huggingface import CalibrationMetrics, compute_loss_func
+from focalcal.integrations.huggingface import CalibrationMetrics, LossUpdateCallback, compute_loss_func
 from focalcal.losses.table import make_loss
 
 pytestmark = pytest.mark.slow
@@ -424,7 +424,7 @@ def collate(rows):
     return {"input_ids": tokens, "attention_mask": mask.long(), "labels": tokens.masked_fill(~mask, -100)}
 
 
-def trainer(model, folder, *, loss, metrics=None, rows=None, **options):
+def trainer(model, folder, *, loss, metrics=None, rows=None, callbacks=(), **options):
     pytest.importorskip("accelerate", reason="Trainer needs accelerate")
     options = {"per_device_train_batch_size": 8, "num_train_epochs": 1, "learning_rate": 1e-2, **options}
     arguments = transformers.TrainingArguments(
@@ -440,6 +440,7 @@ def trainer(model, folder, *, loss, metrics=None, rows=None, **options):
         compute_loss_func=loss,
         compute_metrics=None if metrics is None else metrics.compute_metrics,
         preprocess_logits_for_metrics=None if metrics is None else metrics.preprocess_logits_for_metrics,
+        callbacks=list(callbacks),
     )
 
 
@@ -516,7 +517,7 @@ def test_classifiers_learn_and_are_measured(task, tmp_path):
     tokens = torch.randint(3, 97, (64, 6), generator=torch.Generator().manual_seed(1))
     labels = (tokens > 50).long() if task == "tokens" else (tokens[:, 0] > 50).long()
     rows = [{"input_ids": row, "labels": label} for row, label in zip(tokens, labels, strict=True)]
-    metrics = CalibrationMetrics(shift=False if task == "tokens" else None)
+    metrics = CalibrationMetrics(model=model)
     run = trainer(model, tmp_path, loss=compute_loss_func("flsd-53"), metrics=metrics, rows=rows, num_train_epochs=12)
     before = run.evaluate()
     run.train()
@@ -526,3 +527,101 @@ def test_classifiers_learn_and_are_measured(task, tmp_path):
     logits = logits.movedim(-1, 1) if task == "tokens" else logits
     assert {name: after[f"eval_{name}"] for name in NAMES} == pytest.approx(expected_metrics(logits, labels), rel=1e-4)
     assert after["eval_nll"] < before["eval_nll"] - 0.1
+
+
+# ------------------------------------------------------------------ the shift, alike for loss and metrics
+
+
+def small(kind):
+    return getattr(transformers, kind)(transformers.BertConfig(**SMALL, intermediate_size=32, num_labels=CLASSES))
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda: small("BertForTokenClassification"), TokenClassifierOutput),
+        (lambda: small("BertForMaskedLM"), MaskedLMOutput),
+        (lambda: tiny_gpt2(), CausalLMOutputWithPast),
+    ],
+    ids=["tokens", "masked", "causal"],
+)
+def test_the_metrics_infer_the_shift_that_the_loss_does(make, kind):
+    logits, labels = batch(4, 9, dtype=torch.float32)
+    metrics = CalibrationMetrics(model=make())
+    rows = metrics.preprocess_logits_for_metrics(logits.detach(), labels)
+    found = metrics.compute_metrics(SimpleNamespace(predictions=rows.numpy()))
+    loss = compute_loss_func("ce")(kind(logits=logits), labels)
+    assert found["nll"] == pytest.approx(loss.item(), rel=1e-5)
+    outputs = kind(logits=logits.detach())  # where the whole outputs are given, they say it themselves
+    assert torch.equal(CalibrationMetrics().preprocess_logits_for_metrics(outputs, labels), rows)
+
+
+def test_a_model_that_does_not_say_what_it_returns_leaves_it_to_the_caller():
+    logits, labels = batch(2, 5)
+    with pytest.raises(fc.InputError, match="shift: must be given"):
+        CalibrationMetrics(model=nn.Linear(2, 2)).preprocess_logits_for_metrics(logits, labels)
+
+
+# ------------------------------------------------------------------ updates of AdaFocal
+
+
+def token_rows(count=48):
+    tokens = torch.randint(3, 97, (count, 6), generator=torch.Generator().manual_seed(1))
+    labels = (tokens > 50).long()
+    labels[:, -1] = -100
+    return tokens, labels, [{"input_ids": row, "labels": label} for row, label in zip(tokens, labels, strict=True)]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["evaluation", "loader"])
+def test_the_callback_updates_adafocal_once_per_epoch(own, tmp_path):
+    tokens, labels, rows = token_rows()
+    torch.manual_seed(0)
+    model = transformers.BertForTokenClassification(
+        transformers.BertConfig(**SMALL, intermediate_size=32, num_labels=2, hidden_dropout_prob=0.0)
+    )
+    loss = fc.AdaFocalLoss(reduction="sum", num_bins=5, warn_after=1)  # which the callback makes needless
+    loader = [{"input_ids": tokens[:30], "labels": labels[:30]}] if own else None
+    callback = LossUpdateCallback(compute_loss_func(loss), loader)
+    options = {"num_train_epochs": 2, "eval_strategy": "no" if own else "epoch"}
+    run = trainer(model, tmp_path, loss=compute_loss_func(loss), rows=rows, callbacks=[callback], **options)
+    run.train()
+    history = loss.history
+    assert history["gamma"].shape == (2, 5)
+    expected = 30 * 5 if own else 48 * 5  # positions with a label
+    assert history["count"].sum(1).tolist() == [expected] * 2
+    with torch.no_grad():
+        confidence = model.eval()(input_ids=tokens[: 30 if own else 48]).logits.softmax(-1).amax(-1)[:, :-1]
+    seen = (history["confidence"][-1] * history["count"][-1]).sum() / expected
+    assert float(seen) == pytest.approx(float(confidence.mean()), rel=1e-4)
+
+
+def test_the_callback_tells_scheduled_gammas_the_epoch(tmp_path):
+    _, _, rows = token_rows(16)
+    loss = fc.FocalLoss("flsc-531", reduction="sum")
+    gammas = []
+
+    class Seen(transformers.TrainerCallback):
+        def on_step_begin(self, args, state, control, **given):
+            gammas.append(loss.gamma.gamma)
+
+    callbacks = [LossUpdateCallback(loss), Seen()]
+    run = trainer(
+        small("BertForTokenClassification"),
+        tmp_path,
+        loss=compute_loss_func(loss),
+        rows=rows,
+        callbacks=callbacks,
+        num_train_epochs=7,
+        per_device_train_batch_size=16,
+    )
+    run.train()
+    assert gammas == [5.0, 5.0, 3.0, 3.0, 3.0, 1.0, 1.0]
+
+
+def test_the_callback_refuses_what_it_cannot_steer():
+    with pytest.raises(fc.InputError, match="loss: must be AdaFocal, CalFocal or a loss with a scheduled gamma"):
+        LossUpdateCallback(fc.FocalLoss(3.0))
+    with pytest.raises(fc.InputError, match=r"loader: must be given where Trainer does not evaluate.*eval_strategy"):
+        LossUpdateCallback(fc.AdaFocalLoss()).on_train_begin(SimpleNamespace(eval_strategy="no"), None, None)
+    with pytest.raises(AttributeError, match="no attribute 'anything'"):
+        LossUpdateCallback(fc.AdaFocalLoss()).anything  # noqa: B018

@@ -92,7 +92,7 @@ def test_what_was_not_fitted_or_does_not_fit_is_refused(tmp_path):
 def test_a_model_that_differs_is_not_written(tmp_path, monkeypatch):
     path = tmp_path / "classifier.onnx"
     path.write_text("as it was")
-    translate, other = export._translate, integration._CalibratedNetwork(NETWORK, fc.FocalCalibration(5.0))
+    translate, other = export._translate, integration._ProbsAndLogits(NETWORK, fc.FocalCalibration(5.0))
     monkeypatch.setattr(export, "_translate", lambda onnx, _, *rest: translate(onnx, other, *rest))
     with pytest.raises(
         FocalCalError, match=r"onnxruntime differs from torch by .* more than 1e-05; nothing was written"

@@ -22,6 +22,7 @@ from sklearn.linear_model import Lasso, LogisticRegression, Perceptron
 from sklearn.metrics import log_loss
 from sklearn.model_selection import (
     GridSearchCV,
+    GroupKFold,
     KFold,
     LeaveOneOut,
     ShuffleSplit,
@@ -40,7 +41,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_estimator
 
 import focalcal as fc
-from focalcal.integrations.sklearn import CalibratedModel
+from focalcal.integrations.sklearn import CalibratedModel, ReliabilityDisplay, calibration_scorer
 
 DIGITS, DIGIT_LABELS = load_digits(return_X_y=True)
 TRAIN, TEST, LABELS, TEST_LABELS = train_test_split(DIGITS, DIGIT_LABELS, test_size=0.5, random_state=0)
@@ -306,7 +307,8 @@ def test_it_takes_what_its_estimator_takes():
     assert get_tags(CalibratedModel(HistGradientBoostingClassifier())).input_tags.allow_nan
     assert not get_tags(CalibratedModel(LogisticRegression())).input_tags.allow_nan
     assert not get_tags(CalibratedModel(RandomForestClassifier())).classifier_tags.multi_label
-    assert not get_tags(CalibratedModel(calibrator=ForTwoClasses())).classifier_tags.multi_class
+    assert get_tags(CalibratedModel(calibrator=ForTwoClasses())).classifier_tags.multi_class
+    assert not get_tags(CalibratedModel(threshold=0.5)).classifier_tags.multi_class
 
 
 def test_kernel_matrices_are_cut_along_both_sides():
@@ -567,7 +569,9 @@ class Odd(ClassifierMixin, BaseEstimator):
         ({"estimator": Lasso()}, "estimator: must have decision_function or predict_proba; got Lasso"),
         ({"method": "logits"}, "method: must be one of auto, decision_function, predict_proba; got 'logits'"),
         ({"calibrator": fc.TemperatureScaling}, "calibrator: must be a focalcal calibrator"),
-        ({"calibrator": ForTwoClasses()}, "ForTwoClasses: Only binary classification is supported"),
+        ({"calibrator": "temprature"}, "method: must be one of identity, temperature.* got 'temprature'"),
+        ({"threshold": 0.5}, "threshold: Only binary classification is supported.*got 3 classes. Set threshold=None"),
+        ({"threshold": 1.5}, "threshold: must be a probability, or None; got 1.5"),
         ({"cv": 1}, "cv: must be a number of folds from 2 on, a splitter, pairs .* got 1"),
         ({"cv": True}, "cv: must be a number of folds"),
         ({"cv": "fitted"}, "cv: must be a number of folds .* got 'fitted'"),
@@ -629,3 +633,192 @@ def test_folds_of_one_class_each_leave_nothing_to_fit():
         fc.InputError, match=r"cv: must leave each calibrator at least 2 rows .* got 0\. Use stratified"
     ):
         CalibratedModel(GaussianNB(), cv=KFold(3)).fit(SCALED[:300], np.repeat([0, 1, 2], 100))
+
+
+# ---------------------------------------------------------------------- names, settings, folds at once, groups
+
+
+@pytest.mark.parametrize("name", ["temperature", "isotonic", "IsotonicCalibration", "temperature:brier"])
+def test_a_calibrator_may_be_named(name):
+    named = CalibratedModel(GaussianNB(), name, cv=3).fit(TRAIN, LABELS)
+    made = CalibratedModel(GaussianNB(), fc.calibrators.make_calibrator(name), cv=3).fit(TRAIN, LABELS)
+    assert (named.predict_proba(TEST) == made.predict_proba(TEST)).all()
+    assert clone(named).get_params()["calibrator"] == name
+
+
+def test_a_grid_search_goes_through_the_settings_of_the_calibrator():
+    model = CalibratedModel(GaussianNB(), "temperature", cv=3)
+    assert model.get_params()["calibrator__criterion"] == "nll"
+    grid = {"calibrator__criterion": ["nll", "brier", "ada_ece"]}
+    search = GridSearchCV(model, grid, scoring="neg_log_loss", cv=2).fit(TRAIN, LABELS)
+    assert len(set(search.cv_results_["mean_test_score"])) == 3
+    best = search.best_params_["calibrator__criterion"]
+    assert search.best_estimator_.calibrator_.settings()["criterion"] == best
+    assert model.calibrator == "temperature"
+
+
+def test_settings_of_a_calibrator_leave_the_given_one_alone():
+    given = fc.HistogramBinning(3)
+    model = CalibratedModel(GaussianNB(), given).set_params(calibrator__num_bins=7)
+    assert model.get_params()["calibrator__num_bins"] == 7
+    assert given.num_bins == 3
+    both = CalibratedModel().set_params(calibrator__num_bins=5, calibrator="histogram")
+    assert both.calibrator.num_bins == 5
+    assert clone(both).get_params()["calibrator__num_bins"] == 5
+    assert CalibratedModel().get_params()["calibrator__criterion"] == "nll"  # of temperature scaling, the default
+    with pytest.raises(
+        fc.InputError, match=r"must be among the settings of HistogramBinning: num_bins, edges; got bins"
+    ):
+        model.set_params(calibrator__bins=3)
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_folds_fitted_at_the_same_time_are_those_fitted_one_by_one(ensemble):
+    settings = {"cv": 3, "ensemble": ensemble}
+    one = CalibratedModel(GaussianNB(), **settings).fit(TRAIN, LABELS)
+    two = CalibratedModel(GaussianNB(), n_jobs=2, **settings).fit(TRAIN, LABELS)
+    assert (one.predict_proba(TEST) == two.predict_proba(TEST)).all()
+
+
+def test_rows_of_a_group_are_in_one_fold():
+    groups = np.arange(len(TRAIN)) // 7
+    seen = []
+
+    class Watched(GaussianNB):
+        def fit(self, X, y):
+            seen.append(set(X[:, -1].astype(int)))
+            return super().fit(X, y)
+
+    rows = np.column_stack([TRAIN, groups])
+    model = CalibratedModel(Watched(), cv=3).fit(rows, LABELS, groups=groups)
+    *folds, last = seen
+    assert len(last) == len(set(groups))
+    left_out = [set(groups) - fold for fold in folds]
+    assert sum(map(len, left_out)) == len(set(groups))  # every group is left out as a whole, once
+    by_pairs = CalibratedModel(Watched(), cv=GroupKFold(3)).fit(rows, LABELS, groups=groups)
+    pairs = list(GroupKFold(3).split(rows, LABELS, groups))
+    assert (
+        by_pairs.calibrator_.temperature_
+        == CalibratedModel(Watched(), cv=pairs).fit(rows, LABELS).calibrator_.temperature_
+    )
+    assert model.calibrator_.is_fitted
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        CalibratedModel(cv=3).fit(TRAIN, LABELS, groups=groups[:5])
+
+
+# ---------------------------------------------------------------------- Platt scaling of many classes, thresholds
+
+
+@pytest.mark.parametrize("name", ["platt", "beta"])
+def test_a_calibrator_of_two_classes_is_fitted_to_each_class_against_the_rest(name):
+    estimator = GaussianNB(var_smoothing=0.3)  # whose probabilities do not underflow
+    model = CalibratedModel(estimator, name, cv=3).fit(TRAIN, LABELS)
+    scores = cross_val_predict(estimator, TRAIN, LABELS, cv=3, method="predict_proba")
+    test = model.estimator_.predict_proba(TEST)
+    logits, test = log_votes(scores), np.log(np.where(test > 0, test, model.zero_probs_[0]))
+
+    def odds(logits, k):
+        return logits[:, k] - np.logaddexp.reduce(np.delete(logits, k, 1), axis=1)
+
+    fitted = [fc.calibrators.make_calibrator(name).fit(odds(logits, k), k == LABELS) for k in range(10)]
+    each = np.stack([part.predict_probs(odds(test, k)) for k, part in enumerate(fitted)], 1)
+    np.testing.assert_allclose(model.predict_proba(TEST), each / each.sum(1, keepdims=True), rtol=1e-6, atol=1e-12)
+    assert nll(model, TEST, TEST_LABELS) < nll(model.estimator_, TEST, TEST_LABELS)
+    again = pickle.loads(pickle.dumps(model))
+    assert (again.predict_proba(TEST) == model.predict_proba(TEST)).all()
+    with pytest.raises(fc.InputError, match=r"BinaryPerClass cannot be saved.*Pickle the model"):
+        model.calibrator_.save("platt.json")
+
+
+def test_predict_follows_the_threshold():
+    model = CalibratedModel(GaussianNB(), cv=3).fit(SCALED, NAMES)
+    second = model.predict_proba(SCALED)[:, 1]  # malignant
+    assert set(model.predict(SCALED[second < 0.5])) == {"benign"}
+    for threshold in (0.05, 0.9):
+        model.set_params(threshold=threshold)
+        assert ((model.predict(SCALED) == "malignant") == (second >= threshold)).all()
+
+
+# ---------------------------------------------------------------------- scorers and displays
+
+
+@pytest.mark.parametrize("name", ["ece", "nll", "brier", "ada_ece", "accuracy"])
+def test_scorers_by_name_are_the_measures_of_probabilities(name):
+    model = CalibratedModel(GaussianNB(), cv=3).fit(SCALED[::2], NAMES[::2])
+    probs, labels = model.predict_proba(SCALED[1::2]), (NAMES[1::2] == "malignant").astype(int)
+    sign = 1 if name == "accuracy" else -1
+    expected = sign * float(getattr(fc.metrics, name)(probs, labels, kind="probs"))
+    assert calibration_scorer(name)(model, SCALED[1::2], NAMES[1::2]) == pytest.approx(expected)
+
+
+def test_scorers_serve_searches_and_cross_validation():
+    scorer = pickle.loads(pickle.dumps(calibration_scorer("ece", num_bins=10)))
+    grid = {"calibrator": ["temperature", "isotonic"]}
+    both = {"ece": scorer, "nll": calibration_scorer("nll")}
+    search = GridSearchCV(CalibratedModel(GaussianNB(), cv=3), grid, scoring=both, refit="nll", cv=2)
+    search.fit(TRAIN, LABELS)
+    assert (search.cv_results_["mean_test_ece"] < 0).all()
+    model = CalibratedModel(GaussianNB(), cv=3)
+    theirs = cross_val_score(model, TRAIN, LABELS, scoring="neg_log_loss", cv=3)
+    ours = cross_val_score(model, TRAIN, LABELS, scoring=calibration_scorer("nll"), cv=3)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    with pytest.raises(fc.InputError, match="measure: must be one of accuracy, error"):
+        calibration_scorer("ecee")
+
+
+def test_scores_follow_classes_in_whatever_order_the_estimator_has_them():
+    there = InAnotherOrder().fit(TRAIN, LABELS)
+    here = GaussianNB().fit(TRAIN, LABELS)
+    assert calibration_scorer("ece")(there, TEST, TEST_LABELS) == calibration_scorer("ece")(here, TEST, TEST_LABELS)
+    with pytest.raises(fc.InputError, match="y: must have labels among the classes"):
+        calibration_scorer("ece")(here, TEST, TEST_LABELS + 5)
+
+
+def test_the_display_of_an_estimator_is_that_of_its_predictions():
+    pytest.importorskip("matplotlib")
+    model = GaussianNB().fit(TRAIN, LABELS)
+    display = ReliabilityDisplay.from_estimator(model, TEST, TEST_LABELS, num_bins=10)
+    other = ReliabilityDisplay.from_predictions(TEST_LABELS, model.predict_proba(TEST), num_bins=10, name="GaussianNB")
+    expected = fc.evaluate(model.predict_proba(TEST), TEST_LABELS, kind="probs", num_bins=10)
+    assert display.evaluation == other.evaluation == expected
+    assert display.ax_.get_title() == other.ax_.get_title() == f"GaussianNB\n{expected.plot().get_title()}"
+    assert display.figure_ is display.ax_.figure
+    assert display._repr_png_()[1:4] == b"PNG"
+    given = expected.plot().figure.subplots()
+    assert display.plot(given).ax_ is given
+    binary = GaussianNB().fit(SCALED, NAMES)
+    two = ReliabilityDisplay.from_predictions(NAMES, binary.predict_proba(SCALED)[:, 1], classes=binary.classes_)
+    assert two.evaluation.n == len(NAMES)
+
+
+# ---------------------------------------------------------------------- trees
+
+
+def test_a_random_forest_of_named_classes_is_calibrated():
+    forest = RandomForestClassifier(20, random_state=0)
+    names = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+    model = CalibratedModel(forest, "temperature", cv=3).fit(TRAIN, names[LABELS])
+    raw = forest.fit(TRAIN, names[LABELS])
+    assert nll(model, TEST, names[TEST_LABELS]) < nll(raw, TEST, names[TEST_LABELS]) - 0.1
+    assert (model.predict(TEST) == names[TEST_LABELS]).mean() > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of these libraries' own
+@pytest.mark.parametrize(
+    ("package", "name", "settings"),
+    [
+        ("lightgbm", "LGBMClassifier", {"n_estimators": 30, "verbose": -1}),
+        ("xgboost", "XGBClassifier", {"n_estimators": 30}),
+        ("catboost", "CatBoostClassifier", {"iterations": 30, "verbose": False, "allow_writing_files": False}),
+    ],
+)
+@pytest.mark.parametrize("calibrator", ["temperature", "platt"])
+def test_boosted_trees_of_other_libraries_are_calibrated(package, name, settings, calibrator):
+    kind = getattr(pytest.importorskip(package), name)
+    model = CalibratedModel(kind(**settings), calibrator, cv=3).fit(TRAIN, LABELS)
+    probs = model.predict_proba(TEST)
+    np.testing.assert_allclose(probs.sum(1), 1, rtol=1e-6)
+    assert (model.predict(TEST) == TEST_LABELS).mean() > 0.9
+    raw = kind(**settings).fit(TRAIN, LABELS)
+    assert nll(model, TEST, TEST_LABELS) < nll(raw, TEST, TEST_LABELS) + 0.05

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -320,3 +322,87 @@ def test_a_sound_state_is_loaded_and_one_of_calfocal_is_checked_too():
     broken = {**other.state_dict(), "accuracy": torch.full((3,), torch.nan)}
     with pytest.raises(fc.InputError, match="accuracy: every saved value must be finite"):
         other.load_state_dict(broken)
+
+
+# ---------------------------------------------------------------------- a loss that is never updated
+
+
+def train(loss, steps):
+    """The warnings of a plain loop."""
+    logits, labels = predictions(8)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(steps):
+            loss(logits.requires_grad_(), labels).backward()
+    return [str(each.message) for each in caught]
+
+
+@pytest.mark.parametrize("kind", [fc.AdaFocalLoss, fc.CalFocalLoss])
+def test_a_loss_that_is_never_updated_warns_once_after_an_epoch(kind):
+    loss = kind(warn_after=10)
+    assert train(loss, 10) == []  # an epoch may have ended just now, and the update may come
+    (said,) = train(loss, 30)
+    assert said.startswith(f"{kind.__name__} has made 10 training steps without an update")
+    assert "update_from(val_loader, model)" in said
+    assert train(loss, 30) == []
+
+
+def test_without_a_number_it_warns_after_500_steps():
+    loss = fc.AdaFocalLoss()
+    assert train(loss, 500) == []
+    assert len(train(loss, 1)) == 1
+
+
+def test_the_warning_points_to_the_training_loop():
+    loss, batch = fc.AdaFocalLoss(warn_after=1), predictions(8)
+    loss(*batch)
+    with pytest.warns(fc.InputWarning) as caught:
+        loss(*batch)
+    assert caught[0].filename == __file__
+
+
+def test_evaluation_is_no_training_and_an_update_is_enough_for_good():
+    loss, (logits, labels) = fc.AdaFocalLoss(num_bins=5, warn_after=3), predictions()
+    with torch.no_grad():
+        for _ in range(9):
+            loss(logits, labels)
+    assert train(loss, 3) == []
+    loss.update(logits.detach(), labels)
+    assert train(loss, 20) == []
+    resumed = fc.AdaFocalLoss(num_bins=5, warn_after=3)
+    resumed.load_state_dict(loss.state_dict())
+    assert train(resumed, 20) == []
+    assert train(copy.deepcopy(loss), 20) == []
+
+
+def test_the_warning_can_be_left_out_and_its_number_is_checked():
+    assert train(fc.AdaFocalLoss(warn_after=None), 600) == []
+    for wrong in (0, 2.5):
+        with pytest.raises(fc.InputError, match="warn_after: must be a number of steps from 1, or None"):
+            fc.AdaFocalLoss(warn_after=wrong)
+
+
+# ---------------------------------------------------------------------- what update_from reads
+
+
+def test_update_from_reads_dictionaries_tuples_and_what_it_is_told():
+    inputs, labels = predictions(dtype=torch.float32)
+    expected = fc.AdaFocalLoss(num_bins=5)
+    expected.update(2 * inputs, labels)
+
+    def doubled(*, x):
+        return SimpleNamespace(logits=2 * x)
+
+    def gammas(batch, model, read=None):
+        loss = fc.AdaFocalLoss(num_bins=5)
+        loss.update_from([batch], model, read)
+        return loss.gamma
+
+    for found in (
+        gammas({"x": inputs, "labels": labels}, doubled),
+        gammas({"x": inputs, "label": labels}, doubled),
+        gammas((inputs, inputs, labels), lambda a, b: a + b),
+        gammas({"y": labels, "x": inputs}, doubled, lambda batch: ({"x": batch["x"]}, batch["y"])),
+        gammas((labels, inputs), lambda x, factor: factor * x, lambda batch: ((batch[1],), {"factor": 2}, batch[0])),
+    ):
+        assert_close(found, expected.gamma, rtol=0, atol=0)

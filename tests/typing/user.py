@@ -98,6 +98,14 @@ def calibrators(logits: Tensor, labels: Tensor, array: Array) -> None:
     assert_type(selection.best, fc.Calibrator)
 
 
+def networks(network: torch.nn.Module, logits: Tensor, labels: Tensor) -> None:
+    batches = [(logits, labels)]
+    assert_type(fc.collect(network, batches, read=lambda batch: batch), tuple[Tensor, Tensor])
+    assert_type(fc.calibrate(network, batches, "temperature"), fc.CalibratedNetwork)
+    assert_type(fc.calibrate(network, batches)(logits), Tensor)
+    assert_type(fc.report(logits, labels), fc.WrittenReport)
+
+
 def errors(error: fc.InputError) -> None:
     as_parent: fc.FocalCalError = error
     kinds: list[type[Exception]] = [fc.FileFormatError, fc.MissingExtraError, fc.NotFittedError, fc.InputWarning]

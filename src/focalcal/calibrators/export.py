@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from focalcal.atomic import write_atomically
 from focalcal.calibrators.base import Calibrator
 from focalcal.core.checks import Array, require
 from focalcal.errors import FocalCalError, MissingExtraError
+from focalcal.predictions.model_outputs import evaluating
 
 OPSET = 18
 """The operator set that calibrators are translated to, which onnxruntime has read since 1.14."""
@@ -83,18 +83,6 @@ def require_packages(caller: str) -> tuple[Any, Any]:
         ) from error
     onnxruntime.set_default_logger_severity(3)
     return onnx, onnxruntime
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode; afterwards every part of the module is in the mode that it had."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes.items():
-            part.training = training
 
 
 def _translate(onnx: Any, module: nn.Module, example: Tensor, input_name: str, output_names: list[str]) -> bytes:

@@ -102,23 +102,6 @@ def divide(
     return DividedRows(rows, rows, f"fitted to and scored on the same {rows.num_rows:,} rows", same_data=True)
 
 
-def hold_out(table: PredictionTable, share: float, seed: int) -> tuple[PredictionTable, PredictionTable]:
-    """The rows to fit to and the rows to score: a random share of every class, at least a row of each part."""
-    import numpy as np
-
-    labels = table.labels
-    assert labels is not None
-    n = table.num_rows
-    order = np.lexsort((np.random.default_rng(seed).random(n), labels))
-    # Along the rows in order of their class, every step that completes another 1 / share goes to the scored part.
-    steps = np.floor(np.arange(1, n + 1) * share + 1e-9)
-    scored = np.zeros(n, dtype=bool)
-    scored[order] = np.diff(steps, prepend=0) > 0
-    if n < 2 or scored.all() or not scored.any():
-        raise InputError(f"{table.name}: has too few rows to hold out a share of {share:g}; it has {n:,}.")
-    return table.take(~scored), table.take(scored)
-
-
 def _of_two(table: PredictionTable | None, fit: PredictionTable, asked: SplitOptions, same_file: bool) -> DividedRows:
     if asked.holdout is not None:
         raise InputError("--holdout: does not go with --fit, which names the rows of the fit. Leave out one of them.")
@@ -147,12 +130,11 @@ def _by_column(table: PredictionTable, asked: SplitOptions) -> DividedRows:
 
 def _held_out(table: PredictionTable, share: float, asked: SplitOptions) -> DividedRows:
     from focalcal.report.duplicates import count_shared
+    from focalcal.report.hold_out import held_out_words, hold_out
 
     fit, score = hold_out(table, share, asked.seed)
-    drawn = f"a random {100 * share:g} % of the rows ({score.num_rows:,}, seed {asked.seed})"
-    return DividedRows(
-        fit, score, f"fitted to {fit.num_rows:,} rows, scored on {drawn}", num_shared=count_shared(fit, score)
-    )
+    words = held_out_words(fit, score, share, asked.seed)
+    return DividedRows(fit, score, words, num_shared=count_shared(fit, score))
 
 
 def _checked(

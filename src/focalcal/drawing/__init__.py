@@ -36,11 +36,11 @@ def axes_or_new(ax: Any, *, width: float = COLUMN, height: float = COLUMN) -> An
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure that pyplot does not know, and so need not be closed."""
+    """An empty figure that pyplot does not know, and so need not be closed; a notebook shows it all the same."""
     require_matplotlib()
-    from matplotlib.figure import Figure
+    from focalcal.drawing.in_notebooks import ShownFigure
 
-    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    return ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
 def require_matplotlib() -> None:

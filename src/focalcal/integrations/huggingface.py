@@ -14,13 +14,14 @@ Nothing here imports transformers: `Trainer` calls these objects, and what it gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from focalcal.core.checks import Array, require
 from focalcal.core.focal import wide_dtype
@@ -34,14 +35,10 @@ from focalcal.losses.validation_bins import ValidationBinsLoss
 from focalcal.metrics import MEASURES, read
 from focalcal.metrics.predicted_rows import PredictedRows
 from focalcal.metrics.prediction_set import COLUMNS
+from focalcal.predictions.model_outputs import IGNORED, Read, is_shifted, logits_in, next_labels, require_places
 
-__all__ = ["CalibrationMetrics", "TrainerLoss", "compute_loss_func"]
+__all__ = ["CalibrationMetrics", "LossUpdateCallback", "TrainerLoss", "compute_loss_func"]
 
-# Trainer pads labels with this, counts no item that has it, and pads what it gathers with it.
-_IGNORED = -100
-# Model outputs with logits (batch, time, classes), by the names of their classes: labels one step ahead, or beside.
-_SHIFTED = "CausalLMOutput"
-_BESIDE = ("TokenClassifierOutput", "MaskedLMOutput", "Seq2SeqLMOutput")
 # What makes a causal language model give its hidden states and next to no logits.
 _HIDDEN_STATES = {"output_hidden_states": True, "logits_to_keep": 1, "return_dict": True}
 # The measures that are reported unless others are named.
@@ -106,9 +103,9 @@ class TrainerLoss:
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """The loss of a batch: a sum over its rows, divided by the items of all batches of the step."""
         logits = _logits_of(outputs)
-        targets = _targets(labels, logits, _shifts(self.shift, logits, outputs))
+        targets = _targets(labels, logits, is_shifted(self.shift, logits, outputs))
         total = self._total(outputs, logits, targets)
-        items = (targets != _IGNORED).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+        items = (targets != IGNORED).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
         # Under DataParallel the count comes once for each device, which by Trainer's arithmetic calls for their sum.
         return total / items.sum().to(total.device).clamp_min(1)
 
@@ -209,16 +206,16 @@ def _summed_loss(loss: str | nn.Module, options: Mapping[str, Any]) -> nn.Module
         # By its name it would be a mean, as in the released code.
         brier = loss.lower() == "brier"
         made = BrierLoss(reduction="sum", **options) if brier else make_loss(loss, reduction="sum", **options)
-        steered = isinstance(made, ValidationBinsLoss) or isinstance(getattr(made, "gamma", None), ScheduledGamma)
-        fix = "Pass the module with reduction='sum', and call its update or set_epoch in a TrainerCallback."
+        steered = isinstance(made, ValidationBinsLoss) or _schedule(made) is not None
+        fix = "Pass the module with reduction='sum', and callbacks=[LossUpdateCallback(loss)] to Trainer."
         require(not steered, "loss", "must not need validation data or the epoch, which a loss is not told", loss, fix)
     else:
         require(not options, "options", "are for a loss given by its name", ", ".join(options))
         made = loss
     fix = "It is divided by the items that Trainer counts over all steps of gradient accumulation."
     require(_sums_rows(made), "loss", 'must have reduction="sum" (MMCELoss: batch_scale=True)', made, fix)
-    index = getattr(made, "ignore_index", _IGNORED)
-    require(index == _IGNORED, "ignore_index", f"must be {_IGNORED}, which Trainer does not count", index)
+    index = getattr(made, "ignore_index", IGNORED)
+    require(index == IGNORED, "ignore_index", f"must be {IGNORED}, which Trainer does not count", index)
     return made
 
 
@@ -229,58 +226,26 @@ def _sums_rows(loss: nn.Module) -> bool:
 
 
 def _logits_of(outputs: Any) -> Tensor:
-    """The logits among a model's outputs, which come first where they have no names."""
-    if isinstance(outputs, Mapping):
-        require("logits" in outputs, "outputs", "must have logits", ", ".join(map(str, outputs)))
-        outputs = outputs["logits"]
-    while isinstance(outputs, (tuple, list)) and outputs:
-        outputs = outputs[0]
-    require(isinstance(outputs, Tensor), "outputs", "must be a tensor of logits, or have one", type(outputs).__name__)
-    logits: Tensor = outputs
+    """The logits among a model's outputs, in a shape that Trainer has."""
+    logits = logits_in(outputs)
     shape = tuple(logits.shape)
     require(len(shape) in (2, 3), "logits", "must have shape (N, K) or (batch, time, K)", shape)
     return logits
 
 
-def _shifts(shift: bool | None, logits: Tensor, outputs: Any = None) -> bool:
-    """Whether labels are one step ahead of the logits."""
-    if logits.dim() == 2:
-        require(not shift, "shift", "is for logits (batch, time, K)", f"shape {tuple(logits.shape)}")
-        return False
-    if shift is not None:
-        return shift
-    names = [each.__name__ for each in type(outputs).__mro__]
-    if any(_SHIFTED in name for name in names):
-        return True
-    beside = any(known in name for name in names for known in _BESIDE)
-    rule = f"must be given for logits (batch, time, K) in {type(outputs).__name__}"
-    fix = "shift=True for a causal language model; False where each label stands beside its logits."
-    require(beside, "shift", rule, shift, fix)
-    return False
-
-
 def _targets(labels: Any, logits: Tensor, shift: bool) -> Tensor:
-    """The label of each position; of the last one there is none if they are one step ahead.
-
-    >>> _targets(torch.tensor([[5, 6, 7]]), torch.zeros(1, 3, 8), shift=True)
-    tensor([[   6,    7, -100]])
-    """
+    """The label of each position; of the last one there is none if they are one step ahead."""
     given, fix = isinstance(labels, Tensor) and not labels.is_floating_point(), 'The collator must give "labels".'
     got = getattr(labels, "dtype", type(labels).__name__)
     require(given, "labels", "must be a tensor of class numbers", got, fix)
     near: Tensor = labels.to(logits.device)
-    return F.pad(near[..., 1:], (0, 1), value=_IGNORED) if shift else near
+    return next_labels(near) if shift else near
 
 
 def _of_rows(loss: nn.Module, logits: Tensor, targets: Tensor) -> Tensor:
-    _require_places(targets, logits)
+    require_places(targets, logits)
     total: Tensor = loss(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
     return total
-
-
-def _require_places(targets: Tensor, logits: Tensor) -> None:
-    place = tuple(logits.shape[:-1])
-    require(tuple(targets.shape) == place, "labels", f"must have shape {place}, as the logits", tuple(targets.shape))
 
 
 @final
@@ -295,7 +260,9 @@ class CalibrationMetrics:
         measures: what to report, by any names: functions of rows as `focalcal.metrics.read` gives them, such as those
             of `focalcal.metrics`. Accuracy, NLL, Brier score, ECE, adaptive and smooth ECE unless given.
         shift: whether labels of logits (batch, time, K) are one step ahead: True for causal language models, False for
-            token classifiers. Here nothing tells them apart, so such logits are refused until you say.
+            token classifiers. None goes by the class of the model's output, as `compute_loss_func` does.
+        model: the model, which says what it returns. Trainer gives the metrics only a tensor, so without the model such
+            logits are refused until you say `shift`.
 
     >>> from focalcal.metrics import accuracy, ece
     >>> metrics = CalibrationMetrics({"accuracy": accuracy, "ece": ece})
@@ -309,10 +276,14 @@ class CalibrationMetrics:
     """
 
     def __init__(
-        self, measures: Mapping[str, Callable[[PredictedRows], float]] | None = None, *, shift: bool | None = None
+        self,
+        measures: Mapping[str, Callable[[PredictedRows], float]] | None = None,
+        *,
+        shift: bool | None = None,
+        model: nn.Module | None = None,
     ) -> None:
         self.measures = {name: MEASURES[name].of for name in _USUAL} if measures is None else dict(measures)
-        self.shift = shift
+        self.shift, self._outputs = shift, None if model is None else _outputs_of(model)
         self._preprocessed, self._num_classes, self._precision = False, 0, np.dtype(np.float32)
         self._parts: list[Array] = []
 
@@ -325,12 +296,13 @@ class CalibrationMetrics:
         if labels is None:
             return logits
         scores = _logits_of(logits)
-        targets = _targets(labels, scores, _shifts(self.shift, scores))
-        _require_places(targets, scores)
-        rows = scores.new_full((*targets.shape, len(COLUMNS)), _IGNORED, dtype=wide_dtype(scores.device))
-        kept, self._preprocessed = targets != _IGNORED, True
+        outputs = logits if self._outputs is None else self._outputs
+        targets = _targets(labels, scores, is_shifted(self.shift, scores, outputs))
+        require_places(targets, scores)
+        rows = scores.new_full((*targets.shape, len(COLUMNS)), IGNORED, dtype=wide_dtype(scores.device))
+        kept, self._preprocessed = targets != IGNORED, True
         if kept.any():
-            found = read(scores.reshape(-1, scores.shape[-1]), targets.reshape(-1), ignore_index=_IGNORED)
+            found = read(scores.reshape(-1, scores.shape[-1]), targets.reshape(-1), ignore_index=IGNORED)
             assert isinstance(found, PredictedRows)
             self._num_classes, self._precision = found.num_classes, found.column("confidence").dtype
             columns = np.stack([found.column(name).astype(np.float64) for name in COLUMNS], 1)
@@ -345,7 +317,7 @@ class CalibrationMetrics:
         if not compute_result:
             return {}
         together, self._parts = np.concatenate(self._parts), []
-        require(len(together) > 0, "labels", f"must have one that is not {_IGNORED}", "none")
+        require(len(together) > 0, "labels", f"must have one that is not {IGNORED}", "none")
         columns = dict(zip(COLUMNS, together.T, strict=True))
         columns["confidence"] = columns["confidence"].astype(self._precision)
         columns["correct"] = columns["correct"].astype(bool)
@@ -358,5 +330,86 @@ class CalibrationMetrics:
         fix = "Give Trainer preprocess_logits_for_metrics of the same object."
         require(self._preprocessed and shaped, "predictions", "must be preprocessed", type(part).__name__, fix)
         rows: Array = torch.as_tensor(part).cpu().numpy().reshape(-1, len(COLUMNS))
-        labelled: Array = rows[rows[:, 0] != _IGNORED]
+        labelled: Array = rows[rows[:, 0] != IGNORED]
         return labelled
+
+
+def _outputs_of(model: nn.Module) -> type | None:
+    """The class of a model's outputs, as the annotation of its `forward` says; None if that says nothing.
+
+    Models of transformers return a tuple or an output, and their annotations name both.
+    """
+    whole: Any = model
+    inner = whole.get_base_model() if hasattr(whole, "get_base_model") else whole  # the model in an adapter
+    said = inspect.signature(inner.forward).return_annotation
+    names = re.findall(r"\w+Output\w*", said if isinstance(said, str) else repr(said))
+    return type(names[-1], (), {}) if names else None
+
+
+class LossUpdateCallback:
+    """Updates AdaFocal or CalFocal in `Trainer(callbacks=[...])`, and tells FLSc the epoch.
+
+    Without `loader`, every evaluation of `Trainer` ends with an update from its rows, so that
+    `TrainingArguments(eval_strategy="epoch")` updates once per epoch, and `eval_strategy="steps"` as often as you say.
+    With a `loader` of its own there is an update from it after every epoch, and evaluations may use other rows.
+
+    Each update is a pass of the model over the rows, in evaluation mode. Under several processes each gives its share,
+    and all get the same gammas; rows that accelerate repeats to make shares even count twice.
+
+    Args:
+        loss: the loss, or the `TrainerLoss` that `compute_loss_func` made of it.
+        loader: batches to update from.
+        read: how a batch is read, if it is no dictionary with "labels": see `focalcal.collect`.
+
+    >>> import focalcal as fc
+    >>> loss = compute_loss_func(fc.AdaFocalLoss(reduction="sum"))
+    >>> LossUpdateCallback(loss).loss
+    AdaFocalLoss(num_bins=15, lam=1.0, gamma=-2.0..20.0, switch_at=0.2, updates=0)
+    """
+
+    def __init__(
+        self, loss: nn.Module | TrainerLoss, loader: Iterable[Any] | None = None, *, read: Read | None = None
+    ) -> None:
+        made = loss.loss if isinstance(loss, TrainerLoss) else loss
+        steered = isinstance(made, ValidationBinsLoss) or _schedule(made) is not None
+        rule = "must be AdaFocal, CalFocal or a loss with a scheduled gamma"
+        require(steered, "loss", rule, type(made).__name__, "Other losses need no callback.")
+        self.loss, self.loader, self.read = made, loader, read
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Refuse a run without updates, which would be one of plain focal loss."""
+        if isinstance(self.loss, ValidationBinsLoss):
+            evaluates = self.loader is not None or getattr(args.eval_strategy, "value", args.eval_strategy) != "no"
+            fix = 'TrainingArguments(eval_strategy="epoch") evaluates, or give the callback a loader.'
+            require(evaluates, "loader", "must be given where Trainer does not evaluate", "none", fix)
+            self.loss.expect_updates()
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Tell a scheduled gamma which epoch begins, with its milestones stretched to the length of training."""
+        schedule = _schedule(self.loss)
+        if schedule is not None:
+            schedule.set_epoch(int((state.epoch or 0) + 1e-6), state.num_train_epochs)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **given: Any) -> None:
+        """Update from the loader of the callback, if it has one."""
+        if self.loader is not None and isinstance(self.loss, ValidationBinsLoss):
+            self.loss.update_from(self.loader, model, self.read)
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, model: Any = None, eval_dataloader: Any = None, **given: Any
+    ) -> None:
+        """Update from the rows of an evaluation, unless the callback has a loader."""
+        if self.loader is None and isinstance(self.loss, ValidationBinsLoss):
+            self.loss.update_from(eval_dataloader, model, self.read)
+
+    def __getattr__(self, name: str) -> Any:
+        """Trainer calls every event of a callback; those that are not above do nothing."""
+        if name.startswith("on_"):
+            return lambda *args, **given: None
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _schedule(loss: nn.Module) -> ScheduledGamma | None:
+    """The scheduled gamma of a loss, if it has one."""
+    gamma = getattr(loss, "gamma", None)
+    return gamma if isinstance(gamma, ScheduledGamma) else None

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.calibrators.base import Calibrator
-from focalcal.calibrators.export import OPSET, evaluating, require_packages, write_onnx
+from focalcal.calibrators.export import OPSET, require_packages, write_onnx
 from focalcal.core.checks import require
+from focalcal.predictions.model_outputs import evaluating
 
 __all__ = ["OPSET", "export_onnx"]
 
@@ -52,7 +53,7 @@ def export_onnx(
     require_packages("export_onnx")
     calibrator.require_fitted()
     require(example.dim() >= 1 and len(example) > 0, "example", "must have at least one row", tuple(example.shape))
-    whole = _CalibratedNetwork(network, calibrator)
+    whole = _ProbsAndLogits(network, calibrator)
     with evaluating(whole):
         _require_logits(network(example), len(example))
         whole(example)  # the calibrator says here what does not suit it, before the exporter wraps the words
@@ -60,7 +61,7 @@ def export_onnx(
     write_onnx("export_onnx", whole, path, examples, "inputs", ["probs", "logits"], tolerance=tolerance)
 
 
-class _CalibratedNetwork(nn.Module):
+class _ProbsAndLogits(nn.Module):
     """From inputs to probabilities, and the logits that they were made of."""
 
     def __init__(self, network: nn.Module, calibrator: Calibrator) -> None:

@@ -1,4 +1,4 @@
-"""Any scikit-learn classifier, calibrated by any focalcal calibrator."""
+"""Any scikit-learn classifier, calibrated by any focalcal calibrator, and what scikit-learn measures and draws with."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, check_cv
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.utils import assert_all_finite, column_or_1d, indexable
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from torch import Tensor
 
-from focalcal.calibrators import Calibrator, TemperatureScaling
+from focalcal.calibrators import Calibrator, TemperatureScaling, make_calibrator
+from focalcal.calibrators.binary_per_class import BinaryPerClass
 from focalcal.core.checks import Array, from_numpy, require
 from focalcal.core.score_kinds import Kind, log_probabilities, logits_of, probabilities
-from focalcal.errors import InputWarning, NotFittedError
+from focalcal.errors import InputError, InputWarning, NotFittedError
+from focalcal.metrics import MEASURES, Evaluation, evaluate, read
 from focalcal.predictions.arrays import Predictions, checked_weight
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+__all__ = ["CalibratedModel", "CalibrationScorer", "ReliabilityDisplay", "calibration_scorer"]
 
 Method = Literal["auto", "decision_function", "predict_proba"]
 _METHODS = ("decision_function", "predict_proba")
@@ -64,6 +69,14 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
     function puts it $\log$ of the smallest normal number behind the row's largest), and the fold's rows of that class
     are left out of the fit of the calibrator: no score of that model could have been right.
 
+    `calibrator` may be a name such as "isotonic" or "temperature:ada_ece". `calibrator__...` in a grid search changes
+    one of its settings, as in `{"calibrator__criterion": ["nll", "brier"]}`. A calibrator of two classes (Platt, beta)
+    is fitted to each class against the rest where there are more, and the results are divided by their sum.
+
+    `n_jobs` folds are fitted at the same time. `fit(..., groups=...)` keeps the rows of a group in one fold.
+    `threshold`, for two classes, is the probability from which on `predict` says the second of them; None takes the
+    likelier one.
+
     `random_state` shuffles the rows before a number of folds is cut; with None they keep their order. Splitters and
     the estimator have their own.
 
@@ -90,12 +103,14 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
     def __init__(
         self,
         estimator: Any = None,
-        calibrator: Calibrator | None = None,
+        calibrator: Calibrator | str | None = None,
         *,
         method: Method = "auto",
         cv: Any = 5,
         ensemble: bool = False,
         random_state: Any = None,
+        n_jobs: int | None = None,
+        threshold: float | None = None,
     ) -> None:
         self.estimator = estimator
         self.calibrator = calibrator
@@ -103,17 +118,20 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         self.cv = cv
         self.ensemble = ensemble
         self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.threshold = threshold
 
     # ------------------------------------------------------------------ fit
 
     # X and y are scikit-learn's names, and callers may pass them by name.
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit the model and its calibrator to rows `X` with labels `y`, which may be numbers or strings.
 
         `sample_weight` goes to both; an estimator whose `fit` does not take it is fitted without, with a warning.
+        `groups` (N,) go to the splitter; a number of folds is then cut by groups, every class as evenly as they allow.
         """
         self._require_settings()
-        X, y = indexable(X, column_or_1d(y, warn=True))
+        X, y, groups = indexable(X, column_or_1d(y, warn=True), groups)
         assert_all_finite(y, input_name="y")
         check_classification_targets(y)
         weight, estimator = _weights(sample_weight, y.shape), self._estimator()
@@ -125,7 +143,7 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
             self._require_classes(y if weight is None else y[weight > 0])
             classes = np.unique(y)
             rows = _TrainingRows(X, y, weight, _takes_weight(estimator, weight))
-            folds = self._folds(estimator, rows, classes)
+            folds = self._folds(estimator, rows, classes, groups)
             if self.ensemble:
                 fitted = [(model, *self._fit_calibrator([scored])) for model, scored in folds]
             else:
@@ -138,9 +156,14 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
     def _require_settings(self) -> None:
         allowed = ("auto", *_METHODS)
         require(self.method in allowed, "method", f"must be one of {', '.join(allowed)}", repr(self.method))
-        fine = self.calibrator is None or isinstance(self.calibrator, Calibrator)
-        fix = "Pass an instance such as focalcal.TemperatureScaling()."
+        fine = self.calibrator is None or isinstance(self.calibrator, (Calibrator, str))
+        fix = 'Pass an instance such as focalcal.TemperatureScaling(), or a name such as "temperature".'
         require(fine, "calibrator", "must be a focalcal calibrator", repr(self.calibrator), fix)
+        if isinstance(self.calibrator, str):
+            make_calibrator(self.calibrator)  # refuses now what it does not know
+        threshold = self.threshold
+        fine = threshold is None or (isinstance(threshold, (int, float)) and 0 <= threshold <= 1)
+        require(fine, "threshold", "must be a probability, or None", repr(threshold))
         rule, cv = 'must be a number of folds from 2 on, a splitter, pairs (train, test) or "prefit"', self.cv
         number = isinstance(cv, Integral)
         known = cv == "prefit" if isinstance(cv, str) else hasattr(cv, "split") or isinstance(cv, Iterable)
@@ -153,25 +176,39 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         return isinstance(self.estimator, FrozenEstimator) or (isinstance(self.cv, str) and self.cv == "prefit")
 
     def _require_classes(self, labels: Any) -> Any:
-        """The classes among the labels, if there are as many as a classifier and the calibrator need."""
+        """The classes among the labels, if there are as many as a classifier and its threshold need."""
         classes = np.unique(labels)
         count = len(classes)
         require(count >= 2, "y", "needs rows of at least two classes", "1 class" if count == 1 else "none")
-        if count > 2 and self.calibrator is not None and self.calibrator.BINARY:
-            rule = "Only binary classification is supported. The type of the target is multiclass"
-            require(False, type(self.calibrator).__name__, rule, f"{count} classes")
+        # The sentence that scikit-learn looks for in its checks.
+        rule = "Only binary classification is supported. The type of the target is multiclass"
+        fix = "Set threshold=None, and decide by predict_proba."
+        require(count == 2 or self.threshold is None, "threshold", rule, f"{count} classes", fix)
         return classes
 
-    def _folds(self, estimator: Any, rows: _TrainingRows, classes: Any) -> Iterator[tuple[Any, _ScoredRows]]:
+    def _folds(self, estimator: Any, rows: _TrainingRows, classes: Any, groups: Any) -> list[tuple[Any, _ScoredRows]]:
         """For each fold its model and the scores of the rows that it did not see."""
-        cv, some = self.cv, False
-        if isinstance(cv, Integral):
-            shuffle = self.random_state is not None
-            cv = StratifiedKFold(int(cv), shuffle=shuffle, random_state=self.random_state)
-        for train, test in check_cv(cv, rows.y, classifier=True).split(rows.X, rows.y):
-            model, some = rows.part(estimator, train).fitted(estimator), True
-            yield model, self._score(model, rows.part(estimator, test, train), classes)
-        require(some, "cv", "must give at least one fold", "none", "A generator can be used once; pass a list.")
+        splits = list(self._splitter(rows.y, groups).split(rows.X, rows.y, groups))
+        require(bool(splits), "cv", "must give at least one fold", "none", "A generator can be used once; pass a list.")
+        found: list[tuple[Any, _ScoredRows]] = Parallel(n_jobs=self.n_jobs)(
+            delayed(self._fold)(estimator, rows, classes, train, test) for train, test in splits
+        )
+        return found
+
+    def _splitter(self, y: Any, groups: Any) -> Any:
+        """What divides the rows: a number of folds is stratified, and keeps groups together where there are some."""
+        if not isinstance(self.cv, Integral):
+            return check_cv(self.cv, y, classifier=True)
+        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+        return kind(int(self.cv), shuffle=self.random_state is not None, random_state=self.random_state)
+
+    def _fold(
+        self, estimator: Any, rows: _TrainingRows, classes: Any, train: Any, test: Any
+    ) -> tuple[Any, _ScoredRows]:
+        """The model of a fold, if it is kept, and the scores of the rows that it did not see."""
+        model = rows.part(estimator, train).fitted(estimator)
+        scored = self._score(model, rows.part(estimator, test, train), classes)
+        return model if self.ensemble else None, scored
 
     def _score(self, model: Any, rows: _TrainingRows, classes: Any) -> _ScoredRows:
         """What the calibrator is fitted to: rows that the model has not seen, of classes that it has."""
@@ -185,14 +222,19 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
 
     def _fit_calibrator(self, scored: list[_ScoredRows]) -> tuple[Calibrator, float | None]:
         """A calibrator fitted to the scores, and what it takes a probability of 0 for."""
-        calibrator = TemperatureScaling() if self.calibrator is None else copy.deepcopy(self.calibrator)
         scores, labels = np.concatenate([s.scores for s in scored]), np.concatenate([s.labels for s in scored])
+        calibrator = self._template(scores.shape[1])
         weight = None if scored[0].weight is None else np.concatenate([s.weight for s in scored])
         rule = f"must leave each calibrator at least {_FEWEST_ROWS} rows with a weight, of classes that its model knows"
         fix = "Use stratified folds, fewer folds or ensemble=False."
         require(len(labels) >= _FEWEST_ROWS, "cv", rule, len(labels), fix)
         zero = float(scores[scores > 0].min()) / 2 if scored[0].method == "predict_proba" else None
         return calibrator.fit(_logits(scores, zero), labels, sample_weight=weight), zero
+
+    def _template(self, num_classes: int) -> Calibrator:
+        """A copy of the calibrator that is not fitted, for so many classes."""
+        template = _named_calibrator(self.calibrator)
+        return BinaryPerClass(template) if template.BINARY and num_classes > 2 else template
 
     def _method(self, model: Any) -> str:
         names = _METHODS if self.method == "auto" else (self.method,)
@@ -204,8 +246,9 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
     # ------------------------------------------------------------------ use
 
     def predict(self, X: Any) -> Any:
-        """The class with the largest calibrated probability, the first of equal ones."""
-        classes = self.predict_proba(X).argmax(1)
+        """The class with the largest calibrated probability, the first of equal ones, or what `threshold` says."""
+        probs = self.predict_proba(X)
+        classes = probs.argmax(1) if self.threshold is None else (probs[:, 1] >= self.threshold).astype(int)
         return self.classes_[classes]
 
     def predict_proba(self, X: Any) -> Array:
@@ -242,6 +285,31 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
 
     # ------------------------------------------------------------------ what scikit-learn asks
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters, with the settings of the calibrator as `calibrator__...`."""
+        params: dict[str, Any] = super().get_params(deep)
+        if deep:
+            try:
+                settings = _named_calibrator(self.calibrator).settings()
+            except (AttributeError, InputError, TypeError):  # it is no calibrator, and `fit` will say so
+                settings = {}
+            params |= {f"calibrator__{name}": value for name, value in settings.items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; `calibrator__...` makes another calibrator with this setting, and leaves the given one be."""
+        nested = {name: value for name, value in params.items() if name.startswith("calibrator__")}
+        super().set_params(**{name: value for name, value in params.items() if name not in nested})
+        if nested:
+            before = _named_calibrator(self.calibrator)
+            changed = {name.removeprefix("calibrator__"): value for name, value in nested.items()}
+            settings, kind = before.settings(), type(before)
+            unknown = sorted(set(changed) - set(settings))
+            rule = f"must be among the settings of {kind.__name__}: {', '.join(settings) or 'none'}"
+            require(not unknown, "calibrator__...", rule, ", ".join(unknown))
+            self.calibrator = kind(**{**settings, **changed})
+        return self
+
     @property
     def estimator_(self) -> Any:
         """The fitted model, where there is one."""
@@ -277,13 +345,13 @@ class CalibratedModel(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         return self.calibrated_pairs_[0][0]
 
     def __sklearn_tags__(self) -> Any:
-        """What the estimator accepts, and as many classes as the calibrator can."""
+        """What the estimator accepts."""
         from sklearn.utils import get_tags
 
         tags, of_estimator = super().__sklearn_tags__(), get_tags(self._estimator())
         tags.input_tags, tags.no_validation = of_estimator.input_tags, of_estimator.no_validation
         multi_class = of_estimator.classifier_tags is None or of_estimator.classifier_tags.multi_class
-        tags.classifier_tags.multi_class = multi_class and not getattr(self.calibrator, "BINARY", False)
+        tags.classifier_tags.multi_class = multi_class and self.threshold is None
         return tags
 
 
@@ -411,3 +479,138 @@ def _logits(scores: Array, zero: float | None) -> Array:
     positive = np.where(scores > 0, scores, np.asarray(zero, scores.dtype))
     logits: Array = logits_of(from_numpy(positive), "probs").numpy()
     return logits
+
+
+# ---------------------------------------------------------------------- scorers and displays
+
+
+class CalibrationScorer:
+    """A scorer of scikit-learn for a calibration measure; made by `calibration_scorer`.
+
+    >>> calibration_scorer("ece", num_bins=10)
+    calibration_scorer('ece', num_bins=10)
+    """
+
+    def __init__(self, measure: str, num_bins: int) -> None:
+        self.measure, self.num_bins = measure, num_bins
+
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The measure of the estimator's probabilities, negative where less is better."""
+        measure = MEASURES[self.measure]
+        probs, labels = _probs_and_labels(estimator, X, y)
+        value = float(measure.of(read(probs, labels, kind="probs", sample_weight=sample_weight), self.num_bins))
+        return -value if measure.lower_is_better else value
+
+    def __repr__(self) -> str:
+        return f"calibration_scorer({self.measure!r}, num_bins={self.num_bins})"
+
+
+def calibration_scorer(measure: str = "ece", *, num_bins: int = 15) -> CalibrationScorer:
+    """A scorer for `GridSearchCV(scoring=...)` and `cross_val_score`: any measure of `focalcal.metrics` by its name.
+
+    Scorers are the higher the better, so that "ece", "nll", "brier" and all others of which less is better come out
+    negative. The estimator must have `predict_proba` and `classes_`.
+
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> rows, labels = load_breast_cancer(return_X_y=True)
+    >>> cross_val_score(GaussianNB(), rows, labels, scoring=calibration_scorer("ece"), cv=3).round(2)
+    array([-0.08, -0.05, -0.05])
+    """
+    require(measure in MEASURES, "measure", f"must be one of {', '.join(MEASURES)}", repr(measure))
+    require(num_bins >= 1, "num_bins", "must be at least 1", num_bins)
+    return CalibrationScorer(measure, num_bins)
+
+
+class ReliabilityDisplay:
+    """A reliability diagram of an estimator, made as scikit-learn's `CalibrationDisplay` is, for any number of classes.
+
+    `evaluation` has every measure of the predictions; after `plot`, `ax_` and `figure_` are what was drawn. Needs
+    matplotlib: `pip install focalcal[plots]`.
+
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> rows, labels = load_digits(return_X_y=True)
+    >>> display = ReliabilityDisplay.from_estimator(GaussianNB().fit(rows[::2], labels[::2]), rows[1::2], labels[1::2])
+    >>> round(display.evaluation.ece, 2), display.ax_.get_ylabel()
+    (0.21, 'accuracy')
+    """
+
+    def __init__(self, evaluation: Evaluation, *, name: str | None = None) -> None:
+        self.evaluation, self.name = evaluation, name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        num_bins: int = 15,
+        sample_weight: Any = None,
+        name: str | None = None,
+        ax: Any = None,
+    ) -> Self:
+        """Draw the diagram of a fitted classifier with `predict_proba` on rows that it was not fitted to."""
+        probs, labels = _probs_and_labels(estimator, X, y)
+        evaluation = evaluate(probs, labels, kind="probs", num_bins=num_bins, sample_weight=sample_weight)
+        return cls(evaluation, name=name or type(estimator).__name__).plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y: Any,
+        probs: Any,
+        *,
+        classes: Any = None,
+        num_bins: int = 15,
+        sample_weight: Any = None,
+        name: str | None = None,
+        ax: Any = None,
+    ) -> Self:
+        """Draw the diagram of probabilities (N, K), or (N,) of the second class, whose columns are those of `classes`.
+
+        `classes` are the sorted labels of `y` unless given.
+        """
+        known = np.unique(y) if classes is None else np.asarray(classes)
+        evaluation = evaluate(
+            np.asarray(probs), _places(y, known), kind="probs", num_bins=num_bins, sample_weight=sample_weight
+        )
+        return cls(evaluation, name=name).plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw it, into the given axes or a new figure."""
+        self.ax_ = self.evaluation.plot(ax)
+        if self.name is not None:
+            self.ax_.set_title(f"{self.name}\n{self.ax_.get_title()}", fontsize=self.ax_.title.get_fontsize())
+        self.figure_ = self.ax_.figure
+        return self
+
+    def _repr_png_(self) -> bytes | None:
+        """What a notebook shows."""
+        from focalcal.drawing import bytes_of
+
+        return bytes_of(self.figure_, "png") if hasattr(self, "figure_") else None
+
+
+def _probs_and_labels(estimator: Any, X: Any, y: Any) -> tuple[Array, Array]:
+    """Probabilities (N, K) of a fitted classifier, and the columns (N,) of the labels."""
+    has = hasattr(estimator, "predict_proba")
+    require(has, "estimator", "must have predict_proba", type(estimator).__name__, "CalibratedModel gives it one.")
+    return np.asarray(estimator.predict_proba(X)), _places(y, _classes(estimator))
+
+
+def _places(y: Any, classes: Any) -> Array:
+    """The place of each label among the classes, which may stand in any order."""
+    labels, order = np.asarray(y), np.argsort(classes)
+    strange = ~np.isin(labels, classes)
+    require(not strange.any(), "y", f"must have labels among the classes {classes}", labels[strange][:1])
+    return np.asarray(order[np.searchsorted(classes, labels, sorter=order)])
+
+
+def _named_calibrator(calibrator: Calibrator | str | None) -> Calibrator:
+    """A calibrator that is not fitted, like the given one or of the given name; temperature scaling unless given."""
+    if calibrator is None:
+        return TemperatureScaling()
+    return make_calibrator(calibrator) if isinstance(calibrator, str) else copy.deepcopy(calibrator)

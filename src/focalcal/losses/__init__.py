@@ -21,3 +21,7 @@ from focalcal.losses.table import *  # noqa: F403
 
 # Each module lists its public names in its own `__all__`.
 __all__ = sorted(name for name, thing in globals().items() if name[0] != "_" and not isinstance(thing, _ModuleType))
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -11,7 +11,7 @@ from focalcal.core.binning import Bins
 from focalcal.core.checks import require
 from focalcal.losses.focal import LossOptions
 from focalcal.losses.gamma import check_gamma
-from focalcal.losses.validation_bins import ValidationBinsLoss
+from focalcal.losses.validation_bins import WARN_AFTER, ValidationBinsLoss
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -54,6 +54,9 @@ class AdaFocalLoss(ValidationBinsLoss):
         gamma_max: their upper bound.
         gamma_min: their lower bound.
         switch_at: $S_{th}$, the size of gamma below which focal and inverse focal loss are exchanged.
+        warn_after: training steps (calls with gradients enabled) after which a loss that was never updated warns, once.
+            It does not know how long an epoch is: `len(train_loader)` tells it, None keeps it quiet, and 500 is a
+            little more than an epoch of CIFAR-10 in batches of 128.
         options: weight, ignore_index, label_smoothing, reduction, validate, as in `focal_loss`.
 
     Source: [ghosh2022, Eq. 5 and Algorithm 1]. Differs: a p exactly on an edge belongs to the bin above it, as in the
@@ -77,9 +80,11 @@ class AdaFocalLoss(ValidationBinsLoss):
         gamma_max: float = 20.0,
         gamma_min: float = -2.0,
         switch_at: float = 0.2,
+        *,
+        warn_after: int | None = WARN_AFTER,
         **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(num_bins, lam, **options)
+        super().__init__(num_bins, lam, warn_after, **options)
         require(
             gamma_min < 0 < gamma_max,
             "gamma_min, gamma_max",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from focalcal.core.binning import Bins, equal_width_edges
 from focalcal.losses.focal import LossOptions
-from focalcal.losses.validation_bins import ValidationBinsLoss
+from focalcal.losses.validation_bins import WARN_AFTER, ValidationBinsLoss
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -33,6 +33,7 @@ class CalFocalLoss(ValidationBinsLoss):
         lam: $\lambda$.
         per_sample: Eq. 2 instead of Eq. 3.
         num_bins: equal-mass validation bins.
+        warn_after: as in `AdaFocalLoss`: training steps after which a loss that was never updated warns, once.
         options: weight, ignore_index, label_smoothing, reduction, validate, as in `focal_loss`.
 
     Source: [ghosh2022, Eq. 2 and 3].
@@ -48,9 +49,15 @@ class CalFocalLoss(ValidationBinsLoss):
     settings = (*ValidationBinsLoss.settings, "per_sample")
 
     def __init__(
-        self, lam: float = 10.0, per_sample: bool = False, *, num_bins: int = 15, **options: Unpack[LossOptions]
+        self,
+        lam: float = 10.0,
+        per_sample: bool = False,
+        *,
+        num_bins: int = 15,
+        warn_after: int | None = WARN_AFTER,
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(num_bins, lam, **options)
+        super().__init__(num_bins, lam, warn_after, **options)
         self.per_sample = per_sample
         edges = equal_width_edges(num_bins)
         self.register_buffer("confidence", (edges[1:] + edges[:-1]) / 2)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict, final
+import inspect
+from typing import TYPE_CHECKING, Any, TypedDict, final
 
 import torch
 from torch import Tensor, nn
@@ -222,6 +223,20 @@ class SoftmaxFocalLoss(nn.Module):
     """What the modules of `focal_loss` share: its options. Its subclasses differ in how they choose gamma."""
 
     weight: Tensor | None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show the options by name in a signature that takes them as `**options`, for help and tab completion."""
+        super().__init_subclass__(**kwargs)
+        made = cls.__dict__.get("__init__")
+        if made is None:
+            return
+        signature = inspect.signature(made)
+        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        if len(own) < len(signature.parameters):
+            shared = inspect.signature(SoftmaxFocalLoss.__init__).parameters
+            left = [each for name, each in shared.items() if name not in signature.parameters]
+            options = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in left]
+            made.__signature__ = signature.replace(parameters=own + options)
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from focalcal.core.binning import Bins, equal_width_edges
-from focalcal.core.checks import Array, require, require_label_range, require_labels, require_logits
+from focalcal.core.checks import Array, may_read_values, require, require_label_range, require_labels, require_logits
 from focalcal.core.focal import lookup, wide_dtype
 from focalcal.core.masking import require_scores
+from focalcal.errors import InputWarning
 from focalcal.kernels.bins import bin_predictions
 from focalcal.kernels.focal_loss import to_rows
 from focalcal.kernels.rows import read_rows
 from focalcal.losses.focal import LossOptions, SoftmaxFocalLoss
 from focalcal.predictions.distributed import agree_on, gather_rows, is_distributed
+from focalcal.predictions.model_outputs import BatchForward, Read, batches_of, evaluating
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 _ANOTHER = "Load another checkpoint."
 # The columns of `history`, per update and bin.
 HISTORY_FIELDS = ("gamma", "lower_edge", "upper_edge", "confidence", "accuracy", "count")
+# Steps after which a loss without an update has most likely been forgotten: an epoch of CIFAR-10 in batches of 128 has
+# 352 to 391 of them.
+WARN_AFTER = 500
 
 
 class _BinRule:
@@ -43,6 +49,32 @@ class _BinRule:
         return self.loss.steps()
 
 
+class _UpdateReminder:
+    """Counts the training steps before the first update, and warns once when there are too many.
+
+    It is no module, because assigning an attribute of a module takes as long as the rest of a step's bookkeeping.
+    """
+
+    def __init__(self, after: int | None) -> None:
+        self.after, self.steps = after, 0
+
+    def count(self, loss: ValidationBinsLoss) -> None:
+        """Count a step, unless it is one of evaluation, or of a compiler that would count in the graph."""
+        if self.after is None or not torch.is_grad_enabled() or not may_read_values():
+            return
+        self.steps += 1
+        if self.steps <= self.after:
+            return
+        steps, self.after, name = self.after, None, type(loss).__name__
+        warnings.warn(
+            f"{name} has made {steps:,} training steps without an update, so that its gammas are still where they "
+            "started. Call loss.update_from(val_loader, model) after every epoch, or use the callback of your "
+            f"trainer. If the first epoch is not over yet, make the loss with {name}(warn_after=len(train_loader)).",
+            InputWarning,
+            stacklevel=5,  # the line of the training loop, behind forward and the two calls of a module
+        )
+
+
 class ValidationBinsLoss(SoftmaxFocalLoss):
     """A focal loss whose gamma depends on the validation bin in which a training sample's probability lies.
 
@@ -50,6 +82,9 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
     then `step`, or with `update_from`. Under `torch.distributed` every rank gives its share and all get the same bins,
     those of the union; a batch that one rank refuses, or settings that differ, are the same error on all of them. The
     state is in buffers: saved, moved, resumed.
+
+    Without updates it is a plain focal loss, which nobody would notice: after `warn_after` training steps (calls with
+    gradients enabled) before the first update, it warns once.
     """
 
     edges: Tensor
@@ -61,10 +96,12 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         "reduction",
     )  # alike on all ranks
 
-    def __init__(self, num_bins: int, lam: float, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, num_bins: int, lam: float, warn_after: int | None, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
         require(isinstance(num_bins, int) and num_bins >= 1, "num_bins", "must be a whole number from 1", num_bins)
         require(lam > 0, "lam", "must be positive", lam, "ghosh2022 uses 1 for AdaFocal.")
+        fine = warn_after is None or (isinstance(warn_after, int) and warn_after >= 1)
+        require(fine, "warn_after", "must be a number of steps from 1, or None for no warning", warn_after)
         self.num_bins, self.lam = num_bins, lam
         # Algorithm 1, lines 2-3 of ghosh2022: equal-width bins before the first update.
         self.register_buffer("edges", equal_width_edges(num_bins))
@@ -72,6 +109,7 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         self._history: list[Tensor] = []
         self._failure: Exception | None = None
         self._rule = _BinRule(self)
+        self._reminder = _UpdateReminder(warn_after)
 
     @abstractmethod
     def gamma_at(self, p: Any) -> Any:
@@ -93,6 +131,7 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a training batch; shapes as in `focal_loss`."""
+        self._reminder.count(self)
         return self._loss(logits, labels, self._rule)
 
     def at(self, p: Any, values: Tensor) -> Any:
@@ -159,6 +198,7 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
         kept = gamma.to("cpu", torch.float64)
         record = kept, bins.edges[:-1], bins.edges[1:], bins.confidence, bins.accuracy, bins.count
         self._history.append(torch.stack(record, 1))
+        self.expect_updates()
 
     def update(self, val_logits: Tensor, val_labels: Tensor) -> None:
         """One update from validation logits (N, K) and labels (N,), forgetting what was accumulated before.
@@ -174,26 +214,28 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
             raise
 
     @torch.no_grad()
-    def update_from(self, loader: Iterable[Any], model: Callable[[Any], Tensor]) -> None:
-        """One update from batches `(inputs, labels)` of a validation loader, with the model in evaluation mode."""
+    def update_from(self, loader: Iterable[Any], model: Callable[..., Any], read: Read | None = None) -> None:
+        """One update from the batches of a validation loader, with the model in evaluation mode.
+
+        A batch is `(inputs, ..., labels)` or a dictionary with "labels" or "label", whose other entries are keyword
+        arguments of the model; `read(batch)` returns `(inputs, labels)` or `(args, kwargs, labels)` of any other. All
+        are moved to the device of the model, which returns logits or an object that has `logits`
+        (`focalcal.predictions.model_outputs` has the rules).
+        """
+        forward = BatchForward(model, read, self.edges.device)
         before, self._pending = self._pending, []
-        device = self.edges.device
-        training = isinstance(model, nn.Module) and model.training
         try:
-            if isinstance(model, nn.Module):
-                model.eval()
-                device = next((parameter.device for parameter in model.parameters()), device)
-            with self._failure_kept():
-                for inputs, labels in loader:
-                    moved = inputs.to(device) if isinstance(inputs, Tensor) else inputs
-                    self.accumulate(model(moved), labels.to(device))
+            with evaluating(model), self._failure_kept():
+                for batch in batches_of(loader):
+                    self.accumulate(*forward(batch))
             self.step()
         except BaseException:
             self._pending, self._failure = before, None
             raise
-        finally:
-            if training and isinstance(model, nn.Module):
-                model.train()
+
+    def expect_updates(self) -> None:
+        """Warn of missing updates no longer, because there was one, or because a callback sees to them."""
+        self._reminder.after = None
 
     @property
     def history(self) -> dict[str, Tensor]:
@@ -210,6 +252,8 @@ class ValidationBinsLoss(SoftmaxFocalLoss):
     def set_extra_state(self, state: Tensor) -> None:
         """Restore the history from a checkpoint."""
         self._history = list(state.to("cpu", torch.float64).unbind(0))
+        if self._history:
+            self.expect_updates()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Refuse a state that is none of this loss, before any of it is taken: it would spoil training silently."""

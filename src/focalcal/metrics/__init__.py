@@ -35,3 +35,7 @@ def __getattr__(name: str) -> object:
     if name == "streaming":  # loaded when asked for: it needs torchmetrics
         return _import_module("focalcal.metrics.streaming")
     raise AttributeError(f"module 'focalcal.metrics' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "streaming"])

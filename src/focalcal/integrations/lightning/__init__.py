@@ -14,10 +14,12 @@ except ImportError as error:
 
 from focalcal.integrations.lightning.callbacks import AdaFocalCallback, CalFocalCallback, GammaScheduleCallback
 from focalcal.integrations.lightning.classifier import CalibratedClassifier
+from focalcal.integrations.lightning.figures import ReliabilityFigureCallback
 
 __all__ = [
     "AdaFocalCallback",
     "CalFocalCallback",
     "CalibratedClassifier",
     "GammaScheduleCallback",
+    "ReliabilityFigureCallback",
 ]

@@ -63,6 +63,7 @@ class ValidationUpdateCallback(pl.Callback, Generic[LossT]):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Without validation data gammas would stand still, and nobody would notice."""
         self._validation_loader(trainer)
+        self._found.expect_updates()  # from here, however long an epoch is
 
     def on_validation_batch_end(
         self,

@@ -26,3 +26,7 @@ __all__ = [
     "risk_coverage",
     "save_figures",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

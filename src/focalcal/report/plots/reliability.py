@@ -188,4 +188,6 @@ def _grid(number: int, histogram: bool) -> Array:
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for unused in axes[number:]:
         unused.remove()
-    return np.asarray(axes[:number])
+    from focalcal.drawing.in_notebooks import ShownArray
+
+    return axes[:number].view(ShownArray)  # type: ignore[no-any-return]
