@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from focalcal.core.checks import SUM_TOLERANCE, Array, from_numpy
 from focalcal.core.masking import has_masks, mask_limit, unify_masks
-from focalcal.core.score_kinds import Kind
-from focalcal.errors import InputError
+from focalcal.core.score_kinds import Kind, rounded_to, rounding_words
+from focalcal.errors import InputError, InputWarning
 from focalcal.files.messages import listed
 from focalcal.files.prediction_table import PredictionTable
 from focalcal.printable import shown
@@ -138,16 +140,27 @@ def _checked_probs(name: str, scores: Array, kind: Kind, where: Where, tolerance
     sums = probs.sum(1, dtype=np.float64)
     off = np.abs(sums - 1) > tolerance
     if off.any():
-        row = int(off.argmax())
-        raise InputError(
-            f"{name}: the probabilities of each row must sum to 1 within {tolerance:g}; those of {where(row)} sum to "
-            f"{sums[row]:.6g}. If these are logits, say --kind logits; if they were rounded, save more digits."
-        )
+        epsilon = 1.0 if half else float(np.finfo(scores.dtype).eps)
+        given = torch.from_numpy(probs[off]), torch.from_numpy(sums[off])
+        digits = rounded_to(*given, epsilon) if kind == "probs" else None
+        if digits is None:
+            raise _off(name, kind, where(int(off.argmax())), sums[off][0], tolerance)
+        warnings.warn(f"{name}: {rounding_words(digits)}", InputWarning, stacklevel=2)
+        return np.where(off[:, None], scores / sums[:, None], scores).astype(scores.dtype)
     if not half:
         return scores
     # Rows of half precision sum to 1 only within its rounding; as float32 they have to sum to 1 more closely.
     widened = scores - np.log(sums)[:, None] if kind == "log_probs" else scores / sums[:, None]
     return np.asarray(widened, dtype=np.float32)
+
+
+def _off(name: str, kind: Kind, where: str, total: float, tolerance: float) -> InputError:
+    fix = "Save the scores of all classes, or divide each row by its sum."
+    fix = fix if kind == "probs" else "If these are logits, say --kind logits."
+    return InputError(
+        f"{name}: the probabilities of each row must sum to 1 within {tolerance:g}; those of {where} sum to "
+        f"{total:.6g}. {fix}"
+    )
 
 
 def _require_rows(table: PredictionTable, part: str, values: Array) -> None:

@@ -22,7 +22,7 @@ _COLUMN = {"entropy": "entropy", "max_prob": "confidence", "energy": "energy"}
 
 def normality(scores: ArrayLike, kind: Kind, score: OodScore, argument: str) -> Array:
     """How much like in-distribution each row looks: higher means more."""
-    require(score in _COLUMN, "score", f"must be one of {', '.join(_COLUMN)}", repr(score))
+    require(isinstance(score, str) and score in _COLUMN, "score", f"must be one of {', '.join(_COLUMN)}", repr(score))
     fix = "An energy is a sum over logits; probabilities have lost it."
     require(score != "energy" or kind == "logits", "kind", "must be logits for score=energy", repr(kind), fix)
     predictions, name = Predictions(scores, None, kind=kind, argument=argument), _COLUMN[score]
