@@ -102,7 +102,7 @@ def read_labels(
         values, categories = _as_array(labels)
     if not values.size:
         return torch.zeros(values.shape, dtype=torch.int64), None
-    values = _plain(values)
+    values = plain_labels(values)
     numbers = _numbers_by_name(values, names, ignore_index)
     if numbers is not None:
         assert names is not None
@@ -139,8 +139,12 @@ def _as_array(labels: Any) -> tuple[Array, tuple[str, ...] | None]:
     return (np.array(labels, dtype=object) if array.dtype.kind in "US" else array), None
 
 
-def _plain(values: Array) -> Array:
-    """Labels as int, bool or str; refuses what is none of these, and numbers that are not whole."""
+def plain_labels(values: Array) -> Array:
+    """Labels as int, bool or str; refuses what is none of these, and numbers that are not whole.
+
+    >>> plain_labels(np.array([0.0, 2.0]))
+    array([0, 2])
+    """
     if values.dtype.kind in "iubU":
         return values
     if values.dtype.kind == "S":
