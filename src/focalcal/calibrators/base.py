@@ -20,7 +20,7 @@ from focalcal.core.checks import Array, ArrayLike, FrameLike, Kept, TensorLike, 
 from focalcal.core.focal import wide_dtype
 from focalcal.core.masking import unify_masks
 from focalcal.core.optimum import Optimum
-from focalcal.core.score_kinds import Kind, logits_of, probabilities
+from focalcal.core.score_kinds import GivenKind, Kind, logits_of, probabilities
 from focalcal.errors import NotFittedError
 from focalcal.predictions.arrays import Predictions
 from focalcal.predictions.labels import listed
@@ -165,7 +165,7 @@ class Calibrator(nn.Module, ABC):
         logits: ArrayLike | Stream | BatchesFactory,
         labels: ArrayLike | None = None,
         *,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         sample_weight: ArrayLike | None = None,
         ignore_index: int | None = None,
         class_axis: int = 1,
@@ -175,8 +175,9 @@ class Calibrator(nn.Module, ABC):
     ) -> Self:
         """Fit to held-out `logits` (N, K) or (N, K, d1, ...) and `labels` (N, ...); not the data the model trained on.
 
-        `kind` says what the scores are: logits, log_probs or probs. Binary scores of the positive class may have shape
-        (N,). The scores are never changed, nor copied as a whole.
+        `kind` says what the scores are: logits, log_probs, probs, or log_scores, which are not normalised and the same
+        as logits. Binary scores of the positive class may have shape (N,). The scores are never changed, nor copied as
+        a whole.
 
         Scores and labels are read as by `focalcal.metrics.read`: the classes are along `class_axis`, labels may be
         names, and both may come from pandas, polars or pyarrow. `class_names` then has the names of the classes. Rows
@@ -263,11 +264,11 @@ class Calibrator(nn.Module, ABC):
         return _in_shape(self._calibrated(rows).to(rows.dtype), shape)
 
     @overload
-    def predict_probs(self, logits: Array | FrameLike, *, kind: Kind = ..., class_axis: int = ...) -> Array: ...
+    def predict_probs(self, logits: Array | FrameLike, *, kind: GivenKind = ..., class_axis: int = ...) -> Array: ...
     @overload
-    def predict_probs(self, logits: TensorLike, *, kind: Kind = ..., class_axis: int = ...) -> Tensor: ...
+    def predict_probs(self, logits: TensorLike, *, kind: GivenKind = ..., class_axis: int = ...) -> Tensor: ...
 
-    def predict_probs(self, logits: ArrayLike, *, kind: Kind = "logits", class_axis: int = 1) -> Any:
+    def predict_probs(self, logits: ArrayLike, *, kind: GivenKind = "logits", class_axis: int = 1) -> Any:
         """Calibrated probabilities of `logits`, in their shape and kind: numpy and data frames give numpy.
 
         Scores (N,) of the positive class give its probabilities (N,). Scores of more dimensions have the classes along
@@ -279,7 +280,7 @@ class Calibrator(nn.Module, ABC):
         self._require_classes(given.num_classes)
         self._require_names(given.class_names)
         with torch.no_grad():
-            parts = [probabilities(*self.calibrate_rows(chunk.scores, kind)) for chunk in given.chunks()]
+            parts = [probabilities(*self.calibrate_rows(chunk.scores, given.kind)) for chunk in given.chunks()]
         if given.binary:
             parts = [part[:, 1] for part in parts]
         device = logits.device if isinstance(logits, Tensor) else None

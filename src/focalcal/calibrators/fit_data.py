@@ -21,7 +21,7 @@ from torch import Tensor
 
 from focalcal.core.checks import Array, ArrayLike, require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.score_kinds import Kind, logits_of, positive
+from focalcal.core.score_kinds import GivenKind, Kind, logits_of, positive
 from focalcal.errors import InputError
 from focalcal.kernels.compiled import kernels_for, with_adjacent_classes
 from focalcal.predictions.arrays import Chunk, Predictions
@@ -45,7 +45,7 @@ def fit_data(
     logits: ArrayLike | Stream | BatchesFactory,
     labels: ArrayLike | None,
     *,
-    kind: Kind,
+    kind: GivenKind,
     sample_weight: ArrayLike | None,
     ignore_index: int | None,
     class_axis: int,
@@ -71,7 +71,7 @@ def fit_data(
 
 
 def data_of_arrays(
-    logits: ArrayLike, labels: ArrayLike, kind: Kind, sample_weight: ArrayLike | None, **reading: Any
+    logits: ArrayLike, labels: ArrayLike, kind: GivenKind, sample_weight: ArrayLike | None, **reading: Any
 ) -> FitData:
     """Arrays in memory as data of a fit.
 

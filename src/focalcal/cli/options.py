@@ -29,6 +29,7 @@ class ScoreKind(str, Enum):
     logits = "logits"
     log_probs = "log_probs"
     probs = "probs"
+    log_scores = "log_scores"
 
 
 class OutputKind(str, Enum):
@@ -76,7 +77,7 @@ Models = Annotated[
 
 Kind = Annotated[
     ScoreKind | None,
-    typer.Option("--kind", help="What the scores are, if their name does not say it.", rich_help_panel=_INPUT),
+    typer.Option("--kind", help="What the scores are, if their name does not say it; log_scores are logits.", rich_help_panel=_INPUT),
 ]
 Scores = Annotated[
     str | None,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
+from focalcal.core.checks import require
 from focalcal.core.focal import wide_dtype
 
 Kind = Literal["logits", "log_probs", "probs"]
 KINDS = ("logits", "log_probs", "probs")
+# What callers may say: unnormalised log-scores are logits by another name.
+GivenKind = Literal["logits", "log_probs", "probs", "log_scores"]
+GIVEN_KINDS = (*KINDS, "log_scores")
 
 # torch's softmax over the last dimension is vectorised from this many classes on.
 _VECTOR = 16
@@ -20,6 +24,20 @@ _VECTOR = 16
 _MEMBERS = 128
 # What rounding may take from the sum of a row, or add to it, before it says too little about the probabilities.
 _MOST_ROUNDING = 0.1
+
+
+def plain_kind(kind: object) -> Kind:
+    """The kind that a caller named, checked.
+
+    Log-scores that are not normalised, such as sums of log-likelihoods, are read as logits: their exponentials are
+    divided by their sum, which is the softmax.
+
+    >>> plain_kind("log_scores"), plain_kind("probs")
+    ('logits', 'probs')
+    """
+    known = isinstance(kind, str) and kind in GIVEN_KINDS
+    require(known, "kind", f"must be one of {', '.join(GIVEN_KINDS)}", repr(kind))
+    return "logits" if kind == "log_scores" else cast(Kind, kind)
 
 
 def logits_of(scores: Tensor, kind: Kind) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.core.checks import Array, require, require_whole, to_array
-from focalcal.core.score_kinds import KINDS, Kind
+from focalcal.core.score_kinds import Kind, plain_kind
 from focalcal.errors import InputError
 
 
@@ -42,8 +42,8 @@ class Columns:
     ignore_index: int | None = None
 
     def __post_init__(self) -> None:
-        known = self.kind is None or self.kind in KINDS
-        require(known, "kind", f"must be one of {', '.join(KINDS)}", repr(self.kind))
+        if self.kind is not None:
+            object.__setattr__(self, "kind", plain_kind(self.kind))
         if self.classes is not None:
             fine = isinstance(self.classes, Sequence) and not isinstance(self.classes, str)
             fine = fine and all(isinstance(each, str) for each in self.classes)

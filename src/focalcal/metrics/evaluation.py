@@ -15,7 +15,7 @@ from torch import Tensor
 
 from focalcal.core.binning import Bins
 from focalcal.core.checks import Array, ArrayLike, require, require_whole, to_array
-from focalcal.core.score_kinds import Kind
+from focalcal.core.score_kinds import GivenKind
 from focalcal.metrics.prediction_set import RowMean
 from focalcal.metrics.summary import Summary
 from focalcal.metrics.table import MEASURES, Measure, MeasureValues, measure_means
@@ -249,7 +249,7 @@ def evaluate(
     scores: ArrayLike | Stream,
     labels: ArrayLike | None = ...,
     *,
-    kind: Kind = ...,
+    kind: GivenKind = ...,
     num_bins: int = ...,
     classwise: bool = ...,
     sample_weight: ArrayLike | None = ...,
@@ -266,7 +266,7 @@ def evaluate(
     scores: ArrayLike | Stream,
     labels: ArrayLike | None = ...,
     *,
-    kind: Kind = ...,
+    kind: GivenKind = ...,
     num_bins: int = ...,
     classwise: bool = ...,
     sample_weight: ArrayLike | None = ...,
@@ -282,7 +282,7 @@ def evaluate(
     scores: ArrayLike | Stream,
     labels: ArrayLike | None = None,
     *,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     num_bins: int = 15,
     classwise: bool = True,
     sample_weight: ArrayLike | None = None,

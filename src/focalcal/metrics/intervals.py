@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from focalcal.core.checks import Array, ArrayLike, require, require_whole
-from focalcal.core.score_kinds import Kind
+from focalcal.core.score_kinds import GivenKind
 from focalcal.metrics.classwise_rows import ClasswiseRows
 from focalcal.metrics.predicted_rows import PredictedRows, require_resampling
 from focalcal.metrics.prediction_set import PredictionSet
@@ -72,7 +72,7 @@ def bootstrap(
     level: float = 0.95,
     method: Method = "auto",
     seed: int = 0,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     target: Target | None = None,
     sample_weight: ArrayLike | None = None,
     ignore_index: int | None = None,
@@ -120,7 +120,7 @@ def bootstrap_each(
     level: float = 0.95,
     method: Method = "auto",
     seed: int = 0,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     target: Target = "top_label",
     sample_weight: ArrayLike | None = None,
     ignore_index: int | None = None,
@@ -234,7 +234,7 @@ def compare(
     level: float = 0.95,
     method: Method = "auto",
     seed: int = 0,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     target: Target | None = None,
     sample_weight: ArrayLike | None = None,
     ignore_index: int | None = None,

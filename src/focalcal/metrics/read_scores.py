@@ -10,7 +10,7 @@ from torch import Tensor
 
 from focalcal.core.binning import Scheme
 from focalcal.core.checks import Array, ArrayLike, require, to_array
-from focalcal.core.score_kinds import Kind
+from focalcal.core.score_kinds import GivenKind
 from focalcal.metrics.classwise_rows import ClasswiseRows
 from focalcal.metrics.predicted_rows import PredictedRows
 from focalcal.metrics.prediction_set import COLUMNS, Measured, PredictionSet, RowMean
@@ -25,7 +25,7 @@ PAIRS = ("confidence", "correct")
 class ReadOptions(TypedDict, total=False):
     """How every measure reads scores; see `read`."""
 
-    kind: Kind
+    kind: GivenKind
     sample_weight: ArrayLike | None
     ignore_index: int | None
     class_axis: int
@@ -42,7 +42,7 @@ def read(
     scores: ArrayLike,
     labels: ArrayLike,
     *,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     target: Target = "top_label",
     sample_weight: ArrayLike | None = None,
     ignore_index: int | None = None,
@@ -53,8 +53,9 @@ def read(
     """Read scores once for many measures; each takes the result in place of scores and labels.
 
     where `scores` are (N, K), (N,) for binary scores of the positive class, or have more dimensions: the classes are
-    along `class_axis`, which is 1 for images (N, K, H, W) and -1 for tokens (B, T, K). `kind` says what the scores are,
-    and `target` whose confidence is meant: that of the predicted class (`"top_label"`), of class 1 of two
+    along `class_axis`, which is 1 for images (N, K, H, W) and -1 for tokens (B, T, K). `kind` says what the scores are
+    (logits, log_probs, probs, or log_scores, which are not normalised and read as logits), and `target` whose confidence
+    is meant: that of the predicted class (`"top_label"`), of class 1 of two
     (`"positive"`), of the class with a given number, or of every class in turn (`"classwise"`). Probabilities must sum
     to 1 within 1e-5, or as closely as their rounding to 2, 3 or 4 digits allows; rows for which that does not hold
     within the rounding of their precision are divided by their sum.

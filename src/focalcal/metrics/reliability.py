@@ -13,7 +13,7 @@ from torch import Tensor
 from focalcal.core.binning import Bins, Scheme, bin_norm, require_bins
 from focalcal.core.checks import Array, ArrayLike, is_number, require, require_whole
 from focalcal.core.ranking import Ranking
-from focalcal.core.score_kinds import Kind
+from focalcal.core.score_kinds import GivenKind
 from focalcal.drawing.reliability import Bars
 from focalcal.kernels.bins import bin_predictions
 from focalcal.metrics.predicted_rows import PredictedRows, require_resampling
@@ -99,7 +99,7 @@ def consistency_bars(
     level: float = 0.95,
     num_resamples: int = 1000,
     seed: int = 0,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     target: Target = "top_label",
     ignore_index: int | None = None,
 ) -> ConsistencyBars:
@@ -209,7 +209,7 @@ def train_val_bins(
     val_scores: ArrayLike,
     val_labels: ArrayLike,
     *,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     num_bins: int = 15,
     edges: Scheme | Tensor = "equal_mass",
 ) -> TrainValBins:

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from focalcal.core.checks import Array, ArrayLike, require
 from focalcal.core.confidence_histogram import CELLS, cut_error
-from focalcal.core.score_kinds import KINDS, Kind
+from focalcal.core.score_kinds import GivenKind, plain_kind
 from focalcal.errors import MissingExtraError
 from focalcal.metrics.calibration_error import ece_debiased
 from focalcal.metrics.evaluation import Evaluation, evaluation_of
@@ -70,7 +70,7 @@ class StreamingMetric(Metric):
     def __init__(
         self,
         *measures: str,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         ignore_index: int | None = None,
         class_axis: int = 1,
         **options: Any,
@@ -79,8 +79,8 @@ class StreamingMetric(Metric):
         known = self.measures()
         unknown = [name for name in measures if name not in known]
         require(not unknown, "measures", f"must be among {', '.join(known)}", ", ".join(unknown))
-        require(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", repr(kind))
-        self.chosen, self.kind, self.ignore_index, self.class_axis = measures, kind, ignore_index, class_axis
+        self.chosen, self.kind = measures, plain_kind(kind)
+        self.ignore_index, self.class_axis = ignore_index, class_axis
         self._failure: Exception | None = None  # of a batch, kept until the processes meet
         self._waited_for = True  # whether other processes will meet this one before it raises
 
@@ -235,7 +235,7 @@ class Scores(StreamingMetric):
     sums = ("score_sums",)
     score_sums: Tensor
 
-    def __init__(self, *measures: str, kind: Kind = "logits", ignore_index: int | None = None, **options: Any) -> None:
+    def __init__(self, *measures: str, kind: GivenKind = "logits", ignore_index: int | None = None, **options: Any) -> None:
         super().__init__(*measures, kind=kind, ignore_index=ignore_index, **options)
         self._sum_state("score_sums", len(measure_means()), 2)
 
@@ -273,7 +273,7 @@ class EqualWidth(StreamingMetric):
         self,
         *measures: str,
         num_bins: int = 15,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         target: Target = "top_label",
         ignore_index: int | None = None,
         **options: Any,
@@ -326,7 +326,7 @@ class Classwise(StreamingMetric):
         *measures: str,
         num_classes: int,
         num_bins: int = 15,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         ignore_index: int | None = None,
         **options: Any,
     ) -> None:
@@ -385,7 +385,7 @@ class Ranked(StreamingMetric):
         *measures: str,
         num_bins: int = 15,
         exact: bool = True,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         target: Target = "top_label",
         ignore_index: int | None = None,
         **options: Any,
@@ -446,7 +446,7 @@ class Everything(Classwise):
         *,
         num_classes: int,
         num_bins: int = 15,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         ignore_index: int | None = None,
         **options: Any,
     ) -> None:

@@ -28,7 +28,15 @@ from focalcal.core.checks import (
 )
 from focalcal.core.frames import is_frame, read_frame
 from focalcal.core.masking import MaskedLabelError, mask_limit, unify_masks
-from focalcal.core.score_kinds import KINDS, Kind, rounded_to, rounding_of_sums, rounding_words, with_unit_sums
+from focalcal.core.score_kinds import (
+    GivenKind,
+    Kind,
+    plain_kind,
+    rounded_to,
+    rounding_of_sums,
+    rounding_words,
+    with_unit_sums,
+)
 from focalcal.errors import InputError, InputWarning
 from focalcal.kernels.class_bins import ClassBinSums
 from focalcal.kernels.compiled import compiled_kernels
@@ -104,7 +112,7 @@ class Predictions:
         scores: ArrayLike,
         labels: ArrayLike | None,
         *,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         sample_weight: ArrayLike | None = None,
         ignore_index: int | None = None,
         class_axis: int = 1,
@@ -112,11 +120,10 @@ class Predictions:
         argument: str = "scores",
         may_be_empty: bool = False,
     ) -> None:
-        known = isinstance(kind, str) and kind in KINDS
-        require(known, "kind", f"must be one of {', '.join(KINDS)}", repr(kind))
+        self.kind: Kind = plain_kind(kind)
         if ignore_index is not None:
             require_whole(ignore_index, "ignore_index", -(2**63))
-        self.kind, self.ignore_index, self.argument, self._may_be_empty = kind, ignore_index, argument, may_be_empty
+        self.ignore_index, self.argument, self._may_be_empty = ignore_index, argument, may_be_empty
         self._scores, columns = _read_scores(scores, argument)
         given = self._scores.dtype
         # Half precision cannot do better than its own rounding, also after it was widened.

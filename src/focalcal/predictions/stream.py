@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from focalcal.core.checks import Array, require
-from focalcal.core.score_kinds import Kind
+from focalcal.core.score_kinds import GivenKind, plain_kind
 from focalcal.predictions.arrays import Chunk, Predictions
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ class Batches(Stream):
 
     name = "batches"
 
-    def __init__(self, factory: BatchesFactory, kind: Kind, *, memory: int | None = None, **reading: Any) -> None:
+    def __init__(self, factory: BatchesFactory, kind: GivenKind, *, memory: int | None = None, **reading: Any) -> None:
         require(callable(factory), self.name, "must be a function that opens the data anew", type(factory))
-        self._factory, self.kind, self.memory = factory, kind, MEMORY if memory is None else memory
+        self._factory, self.kind, self.memory = factory, plain_kind(kind), MEMORY if memory is None else memory
         self._reading = reading  # how every batch is read: see `Predictions`
         self._checked = False  # whether every value was looked at in an earlier pass
 

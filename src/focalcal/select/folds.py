@@ -12,7 +12,7 @@ from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator
 from focalcal.core.checks import Array, ArrayLike
-from focalcal.core.score_kinds import Kind, logits_of, positive
+from focalcal.core.score_kinds import GivenKind, logits_of, positive
 from focalcal.errors import InputWarning
 from focalcal.predictions.arrays import Predictions
 
@@ -30,10 +30,11 @@ class FoldedRows:
 
     @staticmethod
     def read(
-        logits: ArrayLike, labels: ArrayLike, kind: Kind, sample_weight: ArrayLike | None = None, **reading: Any
+        logits: ArrayLike, labels: ArrayLike, kind: GivenKind, sample_weight: ArrayLike | None = None, **reading: Any
     ) -> FoldedRows:
         """The caller's rows, checked; rows of weight 0 and ignored ones are left out. `Predictions` has the options."""
         given = Predictions(logits, labels, kind=kind, sample_weight=sample_weight, argument="logits", **reading)
+        kind = given.kind
         chunks = list(given.chunks(masked_labels=False))
         rows = torch.cat([logits_of(chunk.scores, kind) for chunk in chunks])
         probs = torch.cat([positive(chunk.scores) for chunk in chunks]) if kind == "probs" else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from focalcal.calibrators.identity import Identity
 from focalcal.core.checks import ArrayLike, is_number, require
-from focalcal.core.score_kinds import Kind
+from focalcal.core.score_kinds import GivenKind
 from focalcal.errors import FocalCalError
 from focalcal.metrics.table import MEASURES
 from focalcal.select.contest import Contest, Entry, Progress
@@ -24,7 +24,7 @@ def select_calibrator(
     logits: ArrayLike,
     labels: ArrayLike,
     *,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     methods: Methods | None = None,
     criterion: str = "nll",
     num_folds: int = 5,
