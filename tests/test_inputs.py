@@ -163,7 +163,7 @@ def test_class_names_say_what_labels_alone_cannot():
     assert found.class_names == CLASSES
     assert "1 of 3 classes do not occur in the labels: dog." in found.warnings
     renamed = dict(zip(CLASSES, ("low", "mid", "high"), strict=True))
-    ordered = pd.Categorical([renamed[name] for name in NAMES], categories=["low", "mid", "high"])
+    ordered = pd.Categorical([renamed[name] for name in NAMES], categories=["low", "mid", "high"], ordered=True)
     with pytest.raises(InputError, match=r"labels: their categories are in the order low, mid, high"):
         fc.evaluate(LOGITS, ordered)
     assert same(fc.evaluate(LOGITS, ordered, class_names=["low", "mid", "high"]))

@@ -274,9 +274,7 @@ class Calibrator(nn.Module, ABC):
         Scores (N,) of the positive class give its probabilities (N,). Scores of more dimensions have the classes along
         `class_axis`: 1 for images (N, K, H, W), -1 for tokens (B, T, K).
         """
-        given = Predictions(
-            logits, None, kind=kind, class_axis=class_axis, argument="logits", may_be_empty=True
-        )
+        given = Predictions(logits, None, kind=kind, class_axis=class_axis, argument="logits", may_be_empty=True)
         self._require_classes(given.num_classes)
         self._require_names(given.class_names)
         with torch.no_grad():

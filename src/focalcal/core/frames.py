@@ -30,11 +30,15 @@ class FrameLike(Protocol):
 
 @dataclass(frozen=True)
 class FrameValues:
-    """The values of a data frame (N, K) or of a column (N,), with the names of the columns or the categories."""
+    """The values of a data frame (N, K) or of a column (N,), with the names of the columns or the categories.
+
+    `ordered` says that the order of the categories means something.
+    """
 
     values: Array
     names: tuple[str, ...] | None = None
     categories: tuple[str, ...] | None = None
+    ordered: bool = False
 
 
 def is_frame(values: object) -> bool:
@@ -113,8 +117,10 @@ def _of_column(column: Any, argument: str) -> FrameValues:
         return FrameValues(_of_lists(column.to_list(), argument))
     if isinstance(kind, (nw.Categorical, nw.Enum)):
         values = np.array(column.to_list(), dtype=object)
-        categories = tuple(str(each) for each in column.cat.get_categories().to_list())
-        return FrameValues(values, categories=categories)
+        # Elsewhere categories are whatever was met first, also in other columns.
+        stated = isinstance(kind, nw.Enum) or column.implementation.is_pandas_like()
+        categories = tuple(str(each) for each in column.cat.get_categories().to_list()) if stated else None
+        return FrameValues(values, categories=categories, ordered=isinstance(kind, nw.Enum))
     return FrameValues(np.asarray(column.to_numpy()))
 
 

@@ -139,7 +139,7 @@ class RewriteJob:
 
     def convert(self, shard: Shard, place: Path) -> int:
         """Write the new file of one shard in the format of another suffix; the number of its rows."""
-        new = format_of(place)
+        new = format_of(_not_itself(shard, place))
         require_writable(place, new, "write")
         table = checked(shard.read(self.columns), need_labels=False, columns=self.columns)
         calibrated = self.calibrated(shard.name, table.kind, table.num_rows)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.checks import Array, plain_array, require, require_dense
-from focalcal.core.frames import is_frame, read_frame
+from focalcal.core.frames import FrameValues, is_frame, read_frame
 from focalcal.errors import InputError
 
 _KIND_PREFIX = re.compile(r"(?:logits?|log_?probs?|probs?|proba|scores?)[_.:]")
@@ -97,9 +97,10 @@ def read_labels(
         if not labels.is_floating_point() and not labels.is_complex() and labels.dtype != torch.bool and names is None:
             return labels.long(), None
         require(not labels.is_complex(), "labels", "must be class numbers or names", labels.dtype)
-        values, categories = (labels.double() if labels.is_floating_point() else labels).numpy(), None
+        frame = FrameValues((labels.double() if labels.is_floating_point() else labels).numpy())
     else:
-        values, categories = _as_array(labels)
+        frame = _as_array(labels)
+    values = frame.values
     if not values.size:
         return torch.zeros(values.shape, dtype=torch.int64), None
     values = plain_labels(values)
@@ -108,7 +109,7 @@ def read_labels(
         assert names is not None
         return torch.from_numpy(numbers), names.names
     if values.dtype.kind == "U":
-        found = names or _sorted_names(values, categories, num_classes)
+        found = names or _sorted_names(values, frame, num_classes)
         if found is not None:
             return torch.from_numpy(found.number(values)), found.names
         values = values.astype(np.int64)
@@ -119,13 +120,12 @@ def read_labels(
     return torch.from_numpy(whole), None if names is None else names.names
 
 
-def _as_array(labels: Any) -> tuple[Array, tuple[str, ...] | None]:
+def _as_array(labels: Any) -> FrameValues:
     """Labels as an array of any dtype, and their categories if they are categorical."""
     if is_frame(labels):
-        frame = read_frame(labels, "labels")
-        return frame.values, frame.categories
+        return read_frame(labels, "labels")
     if isinstance(labels, np.ndarray):
-        return plain_array(labels, "labels"), None
+        return FrameValues(plain_array(labels, "labels"))
     if isinstance(labels, (list, tuple)) and labels and all(isinstance(each, Tensor) for each in labels):
         labels = [each.detach().cpu().numpy() for each in labels]
     try:
@@ -136,7 +136,7 @@ def _as_array(labels: Any) -> tuple[Array, tuple[str, ...] | None]:
             "Give every row one label."
         ) from error
     # numpy writes what is not text as text if some of it is.
-    return (np.array(labels, dtype=object) if array.dtype.kind in "US" else array), None
+    return FrameValues(np.array(labels, dtype=object) if array.dtype.kind in "US" else array)
 
 
 def plain_labels(values: Array) -> Array:
@@ -212,20 +212,20 @@ def _numbers_by_name(values: Array, names: ClassNames | None, ignore_index: int 
     return numbers
 
 
-def _sorted_names(values: Array, categories: tuple[str, ...] | None, num_classes: int) -> ClassNames | None:
+def _sorted_names(values: Array, frame: FrameValues, num_classes: int) -> ClassNames | None:
     """The sorted labels as names of the classes; None if they are numbers written as text."""
     texts = tuple(np.unique(values).tolist())
     if texts and all(re.fullmatch(r"[0-9]{1,18}", text) for text in texts):
         return None
-    names = texts if categories is None else tuple(sorted(categories))
+    names = texts if frame.categories is None else tuple(sorted(frame.categories))
     if len(names) != num_classes:
         raise InputError(
             f"labels: are {len(names)} names ({listed(names)}) for scores of {num_classes} classes, so that it is not "
             "known which class is which. Give class_names, or scores as a data frame with a column for each class."
         )
-    if categories is not None and names != categories:
+    if frame.ordered and frame.categories is not None and names != frame.categories:
         raise InputError(
-            f"labels: their categories are in the order {listed(categories)}, which is not that of the alphabet, so "
+            f"labels: their categories are in the order {listed(frame.categories)}, which is not that of the alphabet, so "
             "that it is not known which class is which. Give class_names in the order of the scores."
         )
     return ClassNames(names, "the classes")
