@@ -99,12 +99,19 @@ def write_files(folder: Path) -> None:
     rounded.to_csv(folder / "rounded.csv", index=False)
     commas = pd.DataFrame(logits, columns=[f"logit_{k}" for k in range(3)]).assign(label=labels)
     commas.to_csv(folder / "commas.csv", index=False, sep=";", decimal=",")
-    lines = [json.dumps({"logits": row, "label": int(label)}) for row, label in zip(logits.tolist(), labels, strict=True)]
+    lines = [
+        json.dumps({"logits": row, "label": int(label)}) for row, label in zip(logits.tolist(), labels, strict=True)
+    ]
     (folder / "lines.jsonl").write_text("\n".join(lines))
     (folder / "lines.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     pq.write_table(pa.table({"logits": logits.tolist(), "label": names}), folder / "lists.parquet")
     kind = pa.struct(
-        [("type", pa.int8()), ("size", pa.int32()), ("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float64()))]
+        [
+            ("type", pa.int8()),
+            ("size", pa.int32()),
+            ("indices", pa.list_(pa.int32())),
+            ("values", pa.list_(pa.float64())),
+        ]
     )
     vectors = pa.array([{"type": 1, "size": None, "indices": None, "values": row} for row in probs.tolist()], kind)
     pq.write_table(pa.table({"probability": vectors, "label": labels}), folder / "spark.parquet")

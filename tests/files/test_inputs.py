@@ -10,7 +10,14 @@ import pytest
 
 import focalcal as fc
 from focalcal.errors import FileFormatError, InputError, InputWarning
-from focalcal.files import Columns, PredictionStream, PredictionTable, read_predictions, rewrite_predictions, write_predictions
+from focalcal.files import (
+    Columns,
+    PredictionStream,
+    PredictionTable,
+    read_predictions,
+    rewrite_predictions,
+    write_predictions,
+)
 from focalcal.files.table import FORMATS, format_of, is_known
 from tests.cli.tools import call
 from tests.files.test_read import make_table, require_equal
@@ -48,7 +55,9 @@ def test_score_columns_are_named_one_by_one(tmp_path):
     assert np.array_equal(table.scores, PROBS[:, [1, 0, 2]])
     assert [table.class_names[k] for k in table.labels] == NAMES.tolist()
     answer = call("evaluate", path, "--scores", "cat,dog,horse", "--kind", "probs", "--json")
-    assert answer.json()["before"]["measures"]["nll"]["value"] == pytest.approx(fc.metrics.nll(PROBS, LABELS, kind="probs"))
+    assert answer.json()["before"]["measures"]["nll"]["value"] == pytest.approx(
+        fc.metrics.nll(PROBS, LABELS, kind="probs")
+    )
     with pytest.raises(InputError, match=r"has no column cow; it has id, cat, dog, horse, label"):
         read_predictions(path, Columns(scores="cat,cow", kind="probs"))
     with pytest.raises(InputError, match=r"cat, dog may be logits, log_probs or probs.*--kind"):
@@ -157,7 +166,12 @@ def test_what_is_no_number_is_refused_beside_decimal_commas(tmp_path, field):
 def vectors(rows, sparse):
     """Rows as Spark ML writes them: dense, or sparse where `sparse` says so."""
     kind = pa.struct(
-        [("type", pa.int8()), ("size", pa.int32()), ("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float64()))]
+        [
+            ("type", pa.int8()),
+            ("size", pa.int32()),
+            ("indices", pa.list_(pa.int32())),
+            ("values", pa.list_(pa.float64())),
+        ]
     )
     made = [
         {"type": 0, "size": len(row), "indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()}
@@ -172,7 +186,9 @@ def vectors(rows, sparse):
 def test_vectors_of_spark_are_scores(tmp_path, sparse):
     probs = np.where(np.arange(ROWS)[:, None] % 4 == 0, np.eye(3)[LABELS], PROBS)
     path = tmp_path / "val.parquet"
-    pq.write_table(pa.table({"id": range(ROWS), "probability": vectors(probs, sparse), "label": LABELS}), path, row_group_size=7)
+    pq.write_table(
+        pa.table({"id": range(ROWS), "probability": vectors(probs, sparse), "label": LABELS}), path, row_group_size=7
+    )
     columns = Columns(scores="probability", kind="probs")
     assert np.array_equal(read_predictions(path, columns).scores, probs)
     assert fc.evaluate(PredictionStream(path, columns)).accuracy == fc.metrics.accuracy(probs, LABELS, kind="probs")
@@ -215,7 +231,9 @@ def test_compressed_text_is_read_streamed_written_and_rewritten(tmp_path, suffix
     assert path.read_bytes().startswith(magic)
     require_equal(read_predictions(path), table)
     require_equal(read_predictions(tmp_path), table)  # as a directory of one file
-    assert fc.evaluate(PredictionStream(path)).n == fc.evaluate(table.scores, table.labels, sample_weight=table.weights).n
+    assert (
+        fc.evaluate(PredictionStream(path)).n == fc.evaluate(table.scores, table.labels, sample_weight=table.weights).n
+    )
     assert rewrite_predictions(path, tmp_path / f"new{suffix}", halved) == 40
     assert (tmp_path / f"new{suffix}").read_bytes().startswith(magic)
     assert (read_predictions(tmp_path / f"new{suffix}").scores == 0.2).all()

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from focalcal.calibrators.fit_data import FitData, Progress, fit_data
 from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.search.criteria import Criterion
-from focalcal.core.checks import Array, ArrayLike, FrameLike, Kept, TensorLike, require, to_float_tensor
+from focalcal.core.checks import Array, ArrayLike, Kept, TensorLike, require, to_float_tensor
 from focalcal.core.focal import wide_dtype
+from focalcal.core.frames import FrameLike
 from focalcal.core.masking import unify_masks
 from focalcal.core.optimum import Optimum
 from focalcal.core.score_kinds import GivenKind, Kind, logits_of, probabilities

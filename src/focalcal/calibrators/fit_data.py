@@ -78,9 +78,7 @@ def data_of_arrays(
     >>> data_of_arrays([[1.0, 0.0], [0.0, 1.0]], [0, 1], "logits", None).total(lambda block: float(block.logits.sum()))
     2.0
     """
-    return _ArrayData(
-        Predictions(logits, labels, kind=kind, sample_weight=sample_weight, argument="logits", **reading)
-    )
+    return _ArrayData(Predictions(logits, labels, kind=kind, sample_weight=sample_weight, argument="logits", **reading))
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,11 @@ Models = Annotated[
 
 Kind = Annotated[
     ScoreKind | None,
-    typer.Option("--kind", help="What the scores are, if their name does not say it; log_scores are logits.", rich_help_panel=_INPUT),
+    typer.Option(
+        "--kind",
+        help="What the scores are, if their name does not say it; log_scores are logits.",
+        rich_help_panel=_INPUT,
+    ),
 ]
 Scores = Annotated[
     str | None,
@@ -132,7 +136,10 @@ Positive = Annotated[
 IgnoreIndex = Annotated[
     int | None,
     typer.Option(
-        "--ignore-index", metavar="LABEL", help="Leave out the rows with this label, such as -100.", rich_help_panel=_INPUT
+        "--ignore-index",
+        metavar="LABEL",
+        help="Leave out the rows with this label, such as -100.",
+        rich_help_panel=_INPUT,
     ),
 ]
 Split = Annotated[
@@ -234,6 +241,7 @@ def columns(
 ) -> Columns:
     """The names under which the files hold their parts, as the reader takes them."""
     with quick_imports():
+        from focalcal.core.score_kinds import plain_kind
         from focalcal.files import Columns
 
     return Columns(
@@ -242,7 +250,7 @@ def columns(
         weights=weights,
         split=split_key,
         class_names=class_names,
-        kind=None if kind is None else kind.value,
+        kind=None if kind is None else plain_kind(kind.value),
         classes=None if classes is None else tuple(each.strip() for each in classes.split(",")),
         positive=positive,
         ignore_index=ignore_index,

@@ -20,13 +20,13 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 _HOMES = frozenset({"pandas", "polars", "pyarrow", "modin", "cudf", "narwhals", "dask", "duckdb", "ibis", "pyspark"})
 
 
-
 class FrameLike(Protocol):
     """A data frame or a column of pandas, polars or pyarrow, for type checkers."""
 
     def to_numpy(self, *args: Any, **kwargs: Any) -> Any:
         """The values as an array."""
         ...
+
 
 @dataclass(frozen=True)
 class FrameValues:
@@ -117,19 +117,23 @@ def _of_column(column: Any, argument: str) -> FrameValues:
         return FrameValues(_of_lists(column.to_list(), argument))
     if isinstance(kind, (nw.Categorical, nw.Enum)):
         values = np.array(column.to_list(), dtype=object)
-        # Elsewhere categories are whatever was met first, also in other columns.
-        stated = isinstance(kind, nw.Enum) or column.implementation.is_pandas_like()
-        categories = tuple(str(each) for each in column.cat.get_categories().to_list()) if stated else None
-        return FrameValues(values, categories=categories, ordered=isinstance(kind, nw.Enum))
+        if isinstance(kind, nw.Enum):
+            return FrameValues(values, categories=tuple(map(str, kind.categories)), ordered=True)
+        # Those of other libraries are whatever was met first, also in other columns.
+        stated = column.to_native().cat.categories if column.implementation.is_pandas_like() else None
+        return FrameValues(values, categories=None if stated is None else tuple(map(str, stated)))
     return FrameValues(np.asarray(column.to_numpy()))
 
 
 def _of_lists(rows: list[Any], argument: str) -> Array:
     """Lists of numbers (N, K), one for each row."""
-    lengths = {len(row) for row in rows}
-    if len(lengths) > 1:
-        raise InputError(f"{argument}: the lists differ in length. Give every row one score for each class.")
+    _require_equal_lengths(rows, argument)
     return np.asarray(rows)
+
+
+def _require_equal_lengths(rows: list[Any], argument: str) -> None:
+    if len({len(row) for row in rows}) > 1:
+        raise InputError(f"{argument}: the lists differ in length. Give every row one score for each class.")
 
 
 def numbers_of(values: Array, argument: str) -> Array:
@@ -141,23 +145,25 @@ def numbers_of(values: Array, argument: str) -> Array:
     """
     rows = values.tolist()
     if values.ndim == 1 and rows and all(isinstance(row, (list, tuple, np.ndarray)) for row in rows):
-        rows = _of_lists([list(row) for row in rows], argument)
-    flat = np.asarray(rows, dtype=object).reshape(-1)
-    wrong = next((each for each in flat if isinstance(each, (str, bytes, complex))), None)
-    if wrong is None:
-        try:
-            return np.asarray(rows, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            wrong = next((each for each in flat if not _is_number(each)), values)
-    raise InputError(f"{argument}: must hold numbers; got {_kind(wrong)}. Convert it with .astype(float).")
+        _require_equal_lengths(rows, argument)
+    flat: list[Any] = []
+    try:
+        flat = np.array(rows, dtype=object).reshape(-1).tolist()
+        numbers = np.asarray(rows, dtype=np.float64)
+    except Exception:  # whatever objects do when they are asked for a number
+        numbers = None
+    wrong: Any = next((each for each in flat if not _is_number(each)), None)
+    if numbers is None or wrong is not None:
+        raise InputError(f"{argument}: must hold numbers; got {_kind(wrong)}. Convert it with .astype(float).")
+    return numbers
 
 
 def _is_number(value: object) -> bool:
+    """Whether a value is a number or missing; text is neither, though Python reads numbers in it."""
     try:
-        float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
+        return value is None or (not isinstance(value, (str, bytes)) and float(value) is not None)  # type: ignore[arg-type]
+    except Exception:  # whatever an object does when it is asked for a number
         return False
-    return True
 
 
 def _kind(values: object) -> str:

@@ -125,7 +125,7 @@ def rounding_of_sums(num_classes: int, epsilon: float) -> float:
 
 
 def rounded_to(probs: Tensor, sums: Tensor, epsilon: float) -> int | None:
-    r"""The number of decimals to which probabilities (n, K) were rounded, if that explains their `sums` (n,); else None.
+    r"""The decimals to which probabilities (n, K) were rounded, if that explains their `sums` (n,); else None.
 
     K numbers rounded to d decimals are together off by $K\, 10^{-d} / 2$ at most. Only 2 to 4 decimals are considered,
     and no sum that is off by more than a tenth. `epsilon` is that of the precision in which the scores were given.

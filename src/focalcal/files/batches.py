@@ -134,9 +134,7 @@ def _axis_of_classes(name: str, shape: tuple[int, ...], labels: Array | None, gi
     )
 
 
-def _positions(
-    name: str, scores: Array, parts: dict[str, Array], mask: Array | None
-) -> tuple[Array, dict[str, Array]]:
+def _positions(name: str, scores: Array, parts: dict[str, Array], mask: Array | None) -> tuple[Array, dict[str, Array]]:
     """One row per position of scores (batch, ..., classes) that is not ignored; values of a sample are repeated."""
     place, labels = scores.shape[:-1], parts["labels"]
     counts = labels != IGNORED

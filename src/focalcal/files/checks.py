@@ -213,7 +213,11 @@ def _by_name(table: PredictionTable, labels: Array, positive: str | None) -> Arr
     if table.class_names is None and positive is not None and table.num_classes == 2:
         return of_two(table.name, as_text(table.name, labels), positive)
     if table.class_names is None:
-        way = "the class that is scored with --positive" if table.scores.ndim == 1 else "the classes in order with --classes"
+        way = (
+            "the class that is scored with --positive"
+            if table.scores.ndim == 1
+            else "the classes in order with --classes"
+        )
         raise InputError(
             f"{table.name}: labels are text, such as {shown(labels.flat[0])!r}, but the classes have no names. "
             f"Name {way}, or save the labels as class numbers."

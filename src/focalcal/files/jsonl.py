@@ -132,7 +132,9 @@ def _parsed(name: str, number: int, line: bytes) -> Row:
         said = shown(str(error), longest=200)
         raise FileFormatError(f"{name}: line {number} is not JSON ({said}). Write one object per line.") from error
     if not isinstance(row, dict):
-        raise FileFormatError(f"{name}: line {number} is not a JSON object, such as {{...}}. Write one object per line.")
+        raise FileFormatError(
+            f"{name}: line {number} is not a JSON object, such as {{...}}. Write one object per line."
+        )
     return row
 
 
@@ -203,7 +205,9 @@ def write_jsonl(table: PredictionTable, file: IO[bytes]) -> None:
     scores = table.scores.astype(np.float64).tolist()
     with packed(file, table.name) as out:
         for place, row in enumerate(scores):
-            new = _by_class(table.kind, names or (), row) if by_class else {table.kind: row}
+            new: Row = {table.kind: row}
+            if by_class:
+                new = _by_class(table.kind, names or (), row)
             _write_row(out, {**new, **{key: values[place] for key, values in columns.items()}})
 
 

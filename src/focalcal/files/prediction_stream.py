@@ -90,11 +90,10 @@ class PredictionStream(Stream):
       classes, height, width) with labels (batch, height, width). `class_axis` is the axis of the classes, which is
       needed where the labels fit two.
 
-    `columns` gives the names of the parts, as for `read_predictions`; `split` keeps the rows of one split, and rows whose
-    label is `ignore_index` are left out. `memory`
-    limits what may grow with the number of rows, in bytes. A shard that cannot be read, or does not belong to the
-    others, raises an error that names it; with `on_bad_shard="skip"` the whole shard is left out and listed in
-    `skipped`. `progress(rows, 0, shard)` is called after each batch.
+    `columns` gives the names of the parts, as for `read_predictions`; `split` keeps the rows of one split, and rows
+    whose label is `ignore_index` are left out. `memory` limits what may grow with the number of rows, in bytes. A shard
+    that cannot be read, or does not belong to the others, raises an error that names it; with `on_bad_shard="skip"` the
+    whole shard is left out and listed in `skipped`. `progress(rows, 0, shard)` is called after each batch.
 
     >>> from focalcal import TemperatureScaling, evaluate
     >>> batches = [([[2.0, 0.0], [2.0, 0.0]], [0, 0]), ([[2.0, 0.0]], [1])]

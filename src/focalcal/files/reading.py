@@ -32,9 +32,9 @@ def read_predictions(
 
     where `paths` is a file of one of the formats in `FORMATS`, a directory or a glob of shards, `-` for standard input,
     or several of these, joined in order; two .npy in a row are scores and labels. Everything is checked and nothing is
-    guessed; what is wrong raises an error that names the file. With a dictionary `skipped`, files that cannot be read or
-    do not belong to the first one are left out, and listed in it with the reason. `progress(rows, total or 0, path)` is
-    called after each file.
+    guessed; what is wrong raises an error that names the file. With a dictionary `skipped`, files that cannot be read,
+    or do not belong to the first one, are left out and listed in it with the reason. `progress(rows, total or 0, path)`
+    is called after each file.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "val.csv"

@@ -175,7 +175,9 @@ class Evaluation(MeasureValues):
             for name, value in self.rows()
         )
         notes = "".join(f"<li>{escape(warning)}</li>" for warning in self.warnings)
-        return f"<table><caption>{escape(self._head())}</caption>{cells}</table>" + (f"<ul>{notes}</ul>" if notes else "")
+        return f"<table><caption>{escape(self._head())}</caption>{cells}</table>" + (
+            f"<ul>{notes}</ul>" if notes else ""
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,12 +53,12 @@ def read(
     """Read scores once for many measures; each takes the result in place of scores and labels.
 
     where `scores` are (N, K), (N,) for binary scores of the positive class, or have more dimensions: the classes are
-    along `class_axis`, which is 1 for images (N, K, H, W) and -1 for tokens (B, T, K). `kind` says what the scores are
-    (logits, log_probs, probs, or log_scores, which are not normalised and read as logits), and `target` whose confidence
-    is meant: that of the predicted class (`"top_label"`), of class 1 of two
-    (`"positive"`), of the class with a given number, or of every class in turn (`"classwise"`). Probabilities must sum
-    to 1 within 1e-5, or as closely as their rounding to 2, 3 or 4 digits allows; rows for which that does not hold
-    within the rounding of their precision are divided by their sum.
+    along `class_axis`, which is 1 for images (N, K, H, W) and -1 for tokens (B, T, K). `kind` says what the scores are:
+    logits, log_probs, probs, or log_scores, which are not normalised and read as logits. `target` says whose confidence
+    is meant: that of the predicted class (`"top_label"`), of class 1 of two (`"positive"`), of the class with a given
+    number, or of every class in turn (`"classwise"`). Probabilities must sum to 1 within 1e-5, or as closely as their
+    rounding to 2, 3 or 4 digits allows; rows that do not sum to 1 within the rounding of their precision are divided by
+    their sum.
 
     `labels` are class numbers from 0, also as floats; booleans, for two classes; or names, as text or categories. Names
     are looked up among `class_names`, or among the columns of scores that are a data frame. Without either, the sorted

@@ -65,7 +65,15 @@ class StreamingMetric(Metric):
     reads: tuple[Reads, ...] = ()  # the measures of the family: those of the table that read just this
     sums: tuple[str, ...] = ()  # states that are added up
     lists: Mapping[str, torch.dtype] = {}  # states that are strung together
-    settings = ("kind", "ignore_index", "class_axis", "num_bins", "num_classes", "target", "exact")  # alike in all that is merged
+    settings = (
+        "kind",
+        "ignore_index",
+        "class_axis",
+        "num_bins",
+        "num_classes",
+        "target",
+        "exact",
+    )  # alike in all that is merged
 
     def __init__(
         self,
@@ -235,7 +243,9 @@ class Scores(StreamingMetric):
     sums = ("score_sums",)
     score_sums: Tensor
 
-    def __init__(self, *measures: str, kind: GivenKind = "logits", ignore_index: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, *measures: str, kind: GivenKind = "logits", ignore_index: int | None = None, **options: Any
+    ) -> None:
         super().__init__(*measures, kind=kind, ignore_index=ignore_index, **options)
         self._sum_state("score_sums", len(measure_means()), 2)
 

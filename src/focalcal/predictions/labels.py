@@ -225,7 +225,7 @@ def _sorted_names(values: Array, frame: FrameValues, num_classes: int) -> ClassN
         )
     if frame.ordered and frame.categories is not None and names != frame.categories:
         raise InputError(
-            f"labels: their categories are in the order {listed(frame.categories)}, which is not that of the alphabet, so "
-            "that it is not known which class is which. Give class_names in the order of the scores."
+            f"labels: their categories are in the order {listed(frame.categories)}, which is not that of the alphabet, "
+            "so that it is not known which class is which. Give class_names in the order of the scores."
         )
     return ClassNames(names, "the classes")

@@ -109,6 +109,6 @@ class Batches(Stream):
             require(fine, self.name, rule, type(batch).__name__)
             weight = batch[2] if len(batch) == 3 else None
             # Of one batch all weights may be 0; of all batches they may not.
-            options = {"kind": self.kind, "sample_weight": weight, "argument": "logits", "may_be_empty": True}
-            rows = Predictions(batch[0], batch[1], **options, **self._reading)
+            reading = {**self._reading, "kind": self.kind, "sample_weight": weight}
+            rows = Predictions(batch[0], batch[1], argument="logits", may_be_empty=True, **reading)
             yield Batch(self.name, rows, checked=self._checked)

@@ -59,8 +59,9 @@ def select_calibrator(
     are means over them. Intervals and p-values are those of `bootstrap` and `compare`: they hold for the fits at hand.
 
     Logits and labels are read as by `focalcal.metrics.read`; rows whose label is `ignore_index` are left out. Of arrays
-    (N, K, d1, ...), or others whose classes are along `class_axis`, all positions of a sample are in one fold. `progress` is called as
-    `progress(done, total, what)` after every fit. A method that raises is listed with its error.
+    (N, K, d1, ...), or others whose classes are along `class_axis`, all positions of a sample are in one fold.
+    `progress` is called as `progress(done, total, what)` after every fit. A method that raises is listed with its
+    error.
 
     Source: [stone1974] for the folds, [varma2006] for the nested score, [holm1979] for the correction. Differs: the
     inner folds are the outer ones, so that fits are shared; nothing of the fold that is scored is used.
@@ -130,7 +131,12 @@ def criteria() -> tuple[str, ...]:
 
 def _require_options(criterion: str, num_folds: int, num_repeats: int, nested: bool, level: float, seed: int) -> None:
     known = criteria()
-    require(isinstance(criterion, str) and criterion in known, "criterion", f"must be one of {', '.join(known)}", repr(criterion))
+    require(
+        isinstance(criterion, str) and criterion in known,
+        "criterion",
+        f"must be one of {', '.join(known)}",
+        repr(criterion),
+    )
     whole = all(isinstance(number, int) for number in (num_folds, num_repeats, seed))
     require(whole, "num_folds, num_repeats, seed", "must be whole numbers", (num_folds, num_repeats, seed))
     require(is_number(level), "level", "must lie between 0 and 1", repr(level))
