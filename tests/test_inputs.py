@@ -159,7 +159,9 @@ def test_booleans_are_the_classes_0_and_1():
 
 def test_class_names_say_what_labels_alone_cannot():
     few = np.isin(LABELS, (0, 1))
-    with pytest.raises(InputError, match=r"labels: are 2 names \(cat, cow\) for scores of 3 classes.*Give class_names"):
+    with pytest.raises(
+        InputError, match=r"labels: must name all 3 classes.*got 2 names \(cat, cow\)\. Give class_names"
+    ):
         fc.evaluate(LOGITS[few], NAMES[few])
     found = fc.evaluate(LOGITS[few], NAMES[few], class_names=CLASSES)
     assert found.nll == pytest.approx(fc.evaluate(LOGITS[few], LABELS[few]).nll)

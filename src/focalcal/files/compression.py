@@ -29,9 +29,9 @@ def open_unpacked(source: SourceFile) -> Iterator[IO[bytes]]:
             with _told_as_damage(source.name, "gzip"), gzip.GzipFile(fileobj=file) as unpacked:
                 yield unpacked  # type: ignore[misc]
         elif begin == _ZSTD:
-            pa = _pyarrow()
-            with _told_as_damage(source.name, "zstd"), pa.CompressedInputStream(file, "zstd") as unpacked:
-                yield unpacked
+            stream = _pyarrow().CompressedInputStream(file, "zstd")
+            with _told_as_damage(source.name, "zstd"), io.BufferedReader(stream, _BLOCK) as buffered:
+                yield buffered
         else:
             yield file
 

@@ -161,17 +161,17 @@ def _blocks(name: str, rows: Iterator[tuple[int, Row]], found: ScoreColumns) -> 
         yield block
 
 
-def _first_row(source: SourceFile) -> Row:
+def _keys(source: SourceFile) -> list[str]:
+    """The keys of the first row; none if there is no row."""
     with open_rows(source) as rows:
-        first = next(rows, None)
-    if first is None:
-        raise no_rows(source.name)
-    return first[1]
+        return list(next(rows, (0, {}))[1])
 
 
 def jsonl_tables(shard: Shard, columns: Columns, by: str | None) -> Iterator[PredictionTable]:
     """The rows in tables of bounded size; the keys of the first line are those of all."""
-    name, there = shard.name, list(_first_row(shard.source))
+    name, there = shard.name, _keys(shard.source)
+    if not there:
+        raise no_rows(name)
     found = find_score_columns(name, there, columns)
     keys = find_parts(name, [*there, *shard.constants], columns, by)
     with open_rows(shard.source) as rows:
@@ -221,7 +221,9 @@ def _write_row(out: IO[bytes], row: Row) -> None:
 
 def rewrite_jsonl(shard: Shard, job: RewriteJob, out: IO[bytes]) -> None:
     """Write a copy of a file with new scores; all other keys stay as they are."""
-    there = list(_first_row(shard.source))
+    there = _keys(shard.source)
+    if not there:  # among other files, one may be empty
+        return
     found = find_score_columns(shard.name, there, job.columns)
     new = dict(zip(found.names, found.renamed(job.to), strict=True))
     require_free(shard.name, tuple(new.values()), [each for each in there if each not in found.names])

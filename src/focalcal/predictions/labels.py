@@ -220,8 +220,8 @@ def _sorted_names(values: Array, frame: FrameValues, num_classes: int) -> ClassN
     names = texts if frame.categories is None else tuple(sorted(frame.categories))
     if len(names) != num_classes:
         raise InputError(
-            f"labels: are {len(names)} names ({listed(names)}) for scores of {num_classes} classes, so that it is not "
-            "known which class is which. Give class_names, or scores as a data frame with a column for each class."
+            f"labels: must name all {num_classes} classes of the scores, as nothing else says which class is which; got "
+            f"{len(names)} names ({listed(names)}). Give class_names, or scores as a data frame with named columns."
         )
     if frame.ordered and frame.categories is not None and names != frame.categories:
         raise InputError(
