@@ -134,11 +134,12 @@ def rounded_to(probs: Tensor, sums: Tensor, epsilon: float) -> int | None:
     >>> rounded_to(thirds, thirds.sum(1), 2**-52), rounded_to(thirds + 0.01, (thirds + 0.01).sum(1), 2**-52)
     (2, None)
     """
-    if not len(probs) or epsilon > torch.finfo(torch.float32).eps:
+    single = torch.finfo(torch.float32).eps  # numbers may have been float32 before they were widened
+    if not len(probs) or epsilon > single:
         return None
     for digits in (2, 3, 4):
         scaled = probs.to(wide_dtype(probs.device)) * 10**digits
-        if bool(((scaled - scaled.round()).abs() <= 10**digits * epsilon).all()):
+        if bool(((scaled - scaled.round()).abs() <= 10**digits * single).all()):
             most = min(probs.shape[1] * 10.0**-digits / 2, _MOST_ROUNDING) + 1e-9
             return digits if bool(((sums - 1).abs() <= most).all()) else None
     return None

@@ -220,7 +220,7 @@ def _sorted_names(values: Array, frame: FrameValues, num_classes: int) -> ClassN
     names = texts if frame.categories is None else tuple(sorted(frame.categories))
     if len(names) != num_classes:
         raise InputError(
-            f"labels: must name all {num_classes} classes of the scores, as nothing else says which class is which; got "
+            f"labels: must name all {num_classes} classes of the scores, as nothing else says which is which; got "
             f"{len(names)} names ({listed(names)}). Give class_names, or scores as a data frame with named columns."
         )
     if frame.ordered and frame.categories is not None and names != frame.categories:
