@@ -144,6 +144,7 @@ def test_the_library_installs_with_the_dependencies_of_the_design(wheels):
     assert names == {
         "torch", "numpy", "scipy", "scikit-learn", "safetensors", "pydantic", "typer", "rich", "lazy-loader",
         "threadpoolctl",  # a dependency of scikit-learn anyway
+        "narwhals",
     }  # fmt: skip
 
 

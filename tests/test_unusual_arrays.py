@@ -125,7 +125,7 @@ def test_lists_of_the_most_likely_classes():
 @pytest.mark.parametrize(
     ("labels", "weights", "argument"),
     [
-        (LABELS.astype(object), WEIGHTS, "labels"),
+        ([object()] * 60, WEIGHTS, "labels"),
         (["cat"] * 60, WEIGHTS, "labels"),
         (np.zeros(60, [("a", "f4")]), WEIGHTS, "labels"),
         (LABELS, ["much"] * 60, "sample_weight"),
@@ -133,7 +133,7 @@ def test_lists_of_the_most_likely_classes():
     ],
 )
 def test_what_is_no_number_is_named(labels, weights, argument):
-    with pytest.raises(InputError, match=rf"^{argument}: must be "):
+    with pytest.raises(InputError, match=rf"^{argument}: must (be|all be|name) "):
         fc.evaluate(LOGITS, labels, sample_weight=weights)
 
 

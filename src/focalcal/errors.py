@@ -27,7 +27,8 @@ class InputError(FocalCalError, ValueError):
     ...     fc.metrics.ece([[0.9, 0.3]], [0], kind="probs")
     ... except InputError as error:
     ...     print(error)
-    scores: each row must sum to 1 within 1e-05; row 0 sums to 1.2. If these are logits, pass kind="logits".
+    scores: each row must sum to 1 within 1e-05; row 0 sums to 1.2. Give the probabilities of all classes, or divide
+    each row by its sum.
     """
 
 

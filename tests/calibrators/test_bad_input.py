@@ -75,9 +75,9 @@ def test_labels_outside_the_classes_are_refused(case, label):
 def test_labels_that_are_not_class_numbers_are_refused(case):
     logits, labels = data(case)
     fit = case.make().fit
-    refused("labels", fit, logits, labels.astype(np.float64))
-    refused("labels", fit, logits, torch.tensor(labels).float())
-    refused("labels", fit, logits, [float(label) for label in labels])
+    refused("labels", fit, logits, labels + 0.5)
+    refused("labels", fit, logits, torch.tensor(labels) + 0.5)
+    refused("labels", fit, logits, [float(label) + 0.25 for label in labels])
     refused("labels", fit, logits, np.eye(case.classes)[labels])
 
 

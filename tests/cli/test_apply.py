@@ -84,7 +84,7 @@ def test_other_classes_a_wrong_suffix_a_missing_folder_and_the_input_itself_are_
     content = four.read_bytes()
     wrong = {
         "was fitted to 4 classes": (three, tmp_path / "out.npz"),
-        "out.csv": (four, tmp_path / "out.csv"),
+        "out.xls": (four, tmp_path / "out.xls"),
         "no directory": (four, tmp_path / "no/where/out.npz"),
         "four.npz": (four, four),
     }

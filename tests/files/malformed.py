@@ -336,7 +336,7 @@ def _text(make: _Maker) -> None:
     text("ragged_long", begin + "0,1,2\n\n1,2,3,4\n", "line 4 has 4 fields")
     text("word_for_a_number", begin + "0,1,2\n1,many,3\n", "line 3, column logit_0: 'many' is not a number")
     text("empty_number", begin + "0,1,\n", "line 2, column logit_1: is empty")
-    text("decimal_comma", 'label;logit_0;logit_1\n0;"1,5";2\n', "'1,5' is not a number")
+    text("decimal_comma", 'label;logit_0;logit_1\n0;"1,5";2.5\n', "'1,5' is not a number")
     text("underscore_in_number", begin + "0,1_0,2\n", "'1_0' is not a number")
     text("control_sign_in_number", begin + "0,1\x1e,2\n", "is not a number")
     text("nan", begin + "0,1,2\n1,nan,3\n", "nan in line 3")
@@ -371,7 +371,7 @@ def _text(make: _Maker) -> None:
     text("word_for_a_weight", "label,weight,logit_0,logit_1\n0,much,1,2\n", "column weight: 'much'")
     text("missing_prefix", begin + "0,1,2\n", "none whose name begins with it", scores="score_")
     text("is_parquet", b"PAR1" + bytes(20), "looks like parquet")
-    text("probs_rounded", "label,prob_0,prob_1\n0,0.33,0.66\n", "save more digits")
+    text("probs_too_small", "label,prob_0,prob_1\n0,0.33,0.6\n", "divide each row by its sum")
     make.content("tsv_with_an_open_quote", ".tsv", begin.replace(",", "\t") + '0\t"1"x\t2\n', "expected after")
     make.content("tsv_with_commas", ".tsv", begin + "0,1,2\n", "no columns logit_*")
 

@@ -204,7 +204,7 @@ def test_shards_go_into_a_folder_under_their_names(tmp_path):
         rewrite_predictions([tmp_path / "part-0.npz", tmp_path / "other" / "part-0.npz"], tmp_path / "out", softmax)
 
 
-def test_the_output_must_not_be_the_input_nor_of_another_format(tmp_path):
+def test_the_output_must_not_be_the_input_nor_of_an_unknown_format(tmp_path):
     path = tmp_path / "val.npz"
     write_predictions(make_table(), path)
     before = path.read_bytes()
@@ -221,8 +221,11 @@ def test_the_output_must_not_be_the_input_nor_of_another_format(tmp_path):
         rewrite_predictions(pair, pair[1], softmax)
     for each in pair:
         each.unlink()
-    with pytest.raises(InputError, match=r"out.csv: .* suffix \.npz"):
-        rewrite_predictions(path, tmp_path / "out.csv", softmax)
+    (tmp_path / "link.csv").symlink_to(path)
+    with pytest.raises(InputError, match="is the input itself"):
+        rewrite_predictions(path, tmp_path / "link.csv", softmax)
+    with pytest.raises(InputError, match=r"out\.xls: unrecognised file suffix \.xls"):
+        rewrite_predictions(path, tmp_path / "out.xls", softmax)
     with pytest.raises(InputError, match="only text"):
         rewrite_predictions(path, "-", softmax)
     with pytest.raises(InputError, match="cannot be written"):

@@ -143,8 +143,8 @@ def test_a_format_of_ones_own_is_read_streamed_written_and_rewritten(tmp_path):
     assert fc.evaluate(PredictionStream(tmp_path)).nll == pytest.approx(expected.nll, abs=1e-12)
     assert rewrite_predictions(path, tmp_path / "new.own", lambda scores, kind: np.full_like(scores, 0.2)) == 40
     assert (read_predictions(tmp_path / "new.own").scores == 0.2).all()
-    with pytest.raises(InputError, match=r"Give it the suffix \.own"):
-        rewrite_predictions(path, tmp_path / "new.mine", lambda scores, kind: scores)
+    assert rewrite_predictions(path, tmp_path / "new.npz", lambda scores, kind: np.full_like(scores, 0.2)) == 40
+    assert np.array_equal(read_predictions(tmp_path / "new.npz").labels, table.labels)
     answer = call("evaluate", path, "--json")
     assert answer.json()["before"]["measures"]["nll"]["value"] == pytest.approx(expected.nll, abs=1e-12)
     assert ".own" in known_suffixes()

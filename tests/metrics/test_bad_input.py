@@ -49,12 +49,12 @@ def test_every_measure_hands_its_arguments_to_the_same_checks(monkeypatch):
     weight = np.ones(N)
     for name, call in MEASURES.items():
         with pytest.raises(Handed) as caught:
-            call(LOGITS, LABELS, kind="probs", sample_weight=weight, ignore_index=-7)
+            call(LOGITS, LABELS, kind="probs", sample_weight=weight, ignore_index=-7, class_axis=-1, class_names="abcd")
         (scores, labels), options = caught.value.args
         assert scores is LOGITS, name
         assert labels is LABELS, name
         assert options.pop("sample_weight") is weight, name
-        assert options == {"kind": "probs", "ignore_index": -7}, name
+        assert options == {"kind": "probs", "ignore_index": -7, "class_axis": -1, "class_names": "abcd"}, name
 
 
 @pytest.mark.parametrize("label", [K, K + 7, -1, -100])
@@ -130,9 +130,9 @@ def test_nothing_but_ignored_labels_is_refused(call):
 
 @every_measure
 def test_labels_that_are_not_class_numbers_are_refused(call):
-    refused("labels", call, LOGITS, LABELS.astype(np.float64))
-    refused("labels", call, LOGITS, torch.tensor(LABELS).float())
-    refused("labels", call, LOGITS, [float(label) for label in LABELS])
+    refused("labels", call, LOGITS, LABELS + 0.5)
+    refused("labels", call, LOGITS, torch.tensor(LABELS) + 0.5)
+    refused("labels", call, LOGITS, [float(label) + 0.25 for label in LABELS])
 
 
 @every_measure

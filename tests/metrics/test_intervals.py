@@ -273,7 +273,7 @@ def test_many_rows_do_not_make_consistency_bars_slow_or_wrong():
         ({"metric": "ecee"}, "metric: must be a function of rows or one of accuracy"),
         ({"metric": 3}, "metric: must be a measure"),
         ({"metric": m.entropy}, "metric: must give one number"),
-        ({"num_resamples": 10}, "num_resamples: must be at least 100"),
+        ({"num_resamples": 10}, "num_resamples: must be a whole number from 100"),
         ({"level": 1.0}, "level: must lie between 0 and 1"),
         ({"method": "wild"}, "method: must be one of auto, bca, percentile, basic"),
         ({"labels": None}, "labels: must be given"),

@@ -18,11 +18,13 @@ from focalcal.calibrators.fitted_values import FittedValue
 from focalcal.calibrators.search.criteria import Criterion
 from focalcal.core.checks import Array, ArrayLike, Kept, TensorLike, require, to_float_tensor
 from focalcal.core.focal import wide_dtype
+from focalcal.core.frames import FrameLike
 from focalcal.core.masking import unify_masks
 from focalcal.core.optimum import Optimum
-from focalcal.core.score_kinds import Kind, logits_of, probabilities
+from focalcal.core.score_kinds import GivenKind, Kind, logits_of, probabilities
 from focalcal.errors import NotFittedError
 from focalcal.predictions.arrays import Predictions
+from focalcal.predictions.labels import listed
 from focalcal.predictions.stream import BatchesFactory, Stream
 
 if TYPE_CHECKING:
@@ -109,6 +111,7 @@ class Calibrator(nn.Module, ABC):
     def _reset(self) -> None:
         """Forget any fit."""
         self.num_classes_: int | None = None
+        self.class_names: tuple[str, ...] | None = None
         self._report: FitReport | None = None
         for name in self.FITTED:
             self._buffers[name] = None
@@ -163,15 +166,23 @@ class Calibrator(nn.Module, ABC):
         logits: ArrayLike | Stream | BatchesFactory,
         labels: ArrayLike | None = None,
         *,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         sample_weight: ArrayLike | None = None,
+        ignore_index: int | None = None,
+        class_axis: int = 1,
+        class_names: Sequence[str] | None = None,
         engine: str | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Fit to held-out `logits` (N, K) or (N, K, d1, ...) and `labels` (N, ...); not the data the model trained on.
 
-        `kind` says what the scores are: logits, log_probs or probs. Binary scores of the positive class may have shape
-        (N,). The scores are never changed, nor copied as a whole.
+        `kind` says what the scores are: logits, log_probs, probs, or log_scores, which are not normalised and the same
+        as logits. Binary scores of the positive class may have shape (N,). The scores are never changed, nor copied as
+        a whole.
+
+        Scores and labels are read as by `focalcal.metrics.read`: the classes are along `class_axis`, labels may be
+        names, and both may come from pandas, polars or pyarrow. `class_names` then has the names of the classes. Rows
+        whose label is `ignore_index` are left out.
 
         Data that does not fit in memory comes as a stream in place of the logits, which brings its labels and weights
         along: a `focalcal.files.PredictionStream`, or a function that opens the data anew at each call and gives an
@@ -181,7 +192,16 @@ class Calibrator(nn.Module, ABC):
         `progress(done, total, what)` is called now and then by the methods that fit a function for each class. Without
         it they warn, with an estimate, of a fit that takes more than a minute.
         """
-        data = fit_data(logits, labels, kind=kind, sample_weight=sample_weight, engine=engine)
+        data = fit_data(
+            logits,
+            labels,
+            kind=kind,
+            sample_weight=sample_weight,
+            ignore_index=ignore_index,
+            class_axis=class_axis,
+            class_names=class_names,
+            engine=engine,
+        )
         data.progress = progress
         return self._fit_to(data)
 
@@ -194,6 +214,7 @@ class Calibrator(nn.Module, ABC):
                 self._reset()  # nothing half-fitted is left behind
                 raise
             self.num_classes_ = data.num_classes
+            self.class_names = data.class_names
         return self
 
     def _reported(self, data: FitData, optimum: Optimum[Any] | None) -> FitReport:
@@ -244,25 +265,36 @@ class Calibrator(nn.Module, ABC):
         return _in_shape(self._calibrated(rows).to(rows.dtype), shape)
 
     @overload
-    def predict_probs(self, logits: Array, *, kind: Kind = ...) -> Array: ...
+    def predict_probs(self, logits: Array | FrameLike, *, kind: GivenKind = ..., class_axis: int = ...) -> Array: ...
     @overload
-    def predict_probs(self, logits: TensorLike, *, kind: Kind = ...) -> Tensor: ...
+    def predict_probs(self, logits: TensorLike, *, kind: GivenKind = ..., class_axis: int = ...) -> Tensor: ...
 
-    def predict_probs(self, logits: ArrayLike, *, kind: Kind = "logits") -> Any:
-        """Calibrated probabilities of `logits`, in their shape and kind: numpy in, numpy out.
+    def predict_probs(self, logits: ArrayLike, *, kind: GivenKind = "logits", class_axis: int = 1) -> Any:
+        """Calibrated probabilities of `logits`, in their shape and kind: numpy and data frames give numpy.
 
-        Scores (N,) of the positive class give its probabilities (N,).
+        Scores (N,) of the positive class give its probabilities (N,). Scores of more dimensions have the classes along
+        `class_axis`: 1 for images (N, K, H, W), -1 for tokens (B, T, K).
         """
-        given = logits if isinstance(logits, (Tensor, np.ndarray)) else to_float_tensor(logits, "logits")
-        checked = Predictions(given, None, kind=kind, argument="logits", may_be_empty=True)
-        self._require_classes(checked.num_classes)
+        given = Predictions(logits, None, kind=kind, class_axis=class_axis, argument="logits", may_be_empty=True)
+        self._require_classes(given.num_classes)
+        self._require_names(given.class_names)
         with torch.no_grad():
-            parts = [probabilities(*self.calibrate_rows(chunk.scores, kind)) for chunk in checked.chunks()]
-        if checked.binary:
+            parts = [probabilities(*self.calibrate_rows(chunk.scores, given.kind)) for chunk in given.chunks()]
+        if given.binary:
             parts = [part[:, 1] for part in parts]
-        probs = torch.cat(parts) if parts else to_float_tensor(given, "logits").to(torch.get_default_dtype())
-        probs = _in_shape(probs, probs.shape if checked.binary else given.shape)
-        return probs.numpy() if isinstance(given, np.ndarray) else probs
+        device = logits.device if isinstance(logits, Tensor) else None
+        probs = torch.cat(parts) if parts else torch.empty(given.given_shape, device=device)
+        if not given.binary:
+            shape = (given.place[0], given.num_classes, *given.place[1:])
+            probs = _in_shape(probs, shape).movedim(1, given.class_axis) if parts else probs
+        returned_as_array = not isinstance(logits, (Tensor, list, tuple, int, float))
+        return probs.numpy() if returned_as_array else probs
+
+    def _require_names(self, names: tuple[str, ...] | None) -> None:
+        """Refuse the columns of a data frame in another order than in the fit."""
+        if names is not None and self.class_names is not None and names != self.class_names:
+            rule = f"the columns must be those of the fit, {listed(self.class_names)}, in this order"
+            require(False, "logits", rule, listed(names))
 
     def calibrate_rows(self, scores: Tensor, kind: Kind) -> tuple[Tensor, Kind]:
         """Calibrated rows (n, K) of scores, and their kind.
@@ -346,12 +378,16 @@ class Calibrator(nn.Module, ABC):
 
     def get_extra_state(self) -> dict[str, Any]:
         """What a checkpoint stores beside the buffers."""
-        return {"num_classes": self.num_classes_, "report": None if self._report is None else self._report.to_dict()}
+        report = None if self._report is None else self._report.to_dict()
+        names = {} if self.class_names is None else {"class_names": list(self.class_names)}
+        return {"num_classes": self.num_classes_, "report": report, **names}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what `get_extra_state` returned."""
         self.num_classes_ = state["num_classes"]
         self._report = None if state["report"] is None else FitReport(**state["report"])
+        names = state.get("class_names")
+        self.class_names = None if names is None else tuple(names)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name in self.FITTED:  # their shapes are known only now

@@ -134,8 +134,18 @@ def _build(document: dict[str, Any], prefix: str, arrays: dict[str, Tensor]) -> 
     report = document["report"]
     calibrator.num_classes_ = document["num_classes"]
     calibrator._report = None if report is None else FitReport.from_dict(report)
+    calibrator.class_names = _class_names(document)
     require_values(calibrator)
     return calibrator
+
+
+def _class_names(document: dict[str, Any]) -> tuple[str, ...] | None:
+    names = document.get("class_names")
+    if names is None:
+        return None
+    fine = isinstance(names, list) and len(names) == document["num_classes"] and all(isinstance(n, str) for n in names)
+    require(fine, "class_names", "must be a list of strings, one for each class", shown(repr(names), _LONGEST))
+    return tuple(names)
 
 
 def _number(name: str, value: object) -> float:

@@ -11,7 +11,7 @@ import itertools
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from focalcal.core.checks import Array, ArrayLike, require
 from focalcal.core.focal import wide_dtype
-from focalcal.core.score_kinds import Kind, logits_of, positive
+from focalcal.core.score_kinds import GivenKind, Kind, logits_of, positive
 from focalcal.errors import InputError
 from focalcal.kernels.compiled import kernels_for, with_adjacent_classes
 from focalcal.predictions.arrays import Chunk, Predictions
@@ -45,30 +45,40 @@ def fit_data(
     logits: ArrayLike | Stream | BatchesFactory,
     labels: ArrayLike | None,
     *,
-    kind: Kind,
+    kind: GivenKind,
     sample_weight: ArrayLike | None,
+    ignore_index: int | None,
+    class_axis: int,
+    class_names: Sequence[str] | None,
     engine: str | None,
 ) -> FitData:
     """The arguments of `Calibrator.fit` as data: arrays, a stream, or a function that opens batches anew."""
+    reading: dict[str, Any] = {"ignore_index": ignore_index, "class_axis": class_axis, "class_names": class_names}
     if isinstance(logits, Stream) or callable(logits):
-        stream = logits if isinstance(logits, Stream) else Batches(logits, kind)
         own = labels is None and sample_weight is None
         require(own, "labels", "must be left out with a stream, which brings its own", "labels or weights")
+        if isinstance(logits, Stream):
+            usual = reading == {"ignore_index": None, "class_axis": 1, "class_names": None}
+            fix = "Open the stream with them."
+            require(usual, "ignore_index, class_axis, class_names", "belong to the stream", "one of them", fix)
+        stream = logits if isinstance(logits, Stream) else Batches(logits, kind, **reading)
         return _StreamData(stream.on(engine))
     require(engine is None, "engine", "is for streams; arrays are read where they are", repr(engine))
     fix = "Batches of logits and labels are passed as a function that opens them anew."
     require(labels is not None, "labels", "must be given with logits", "none", fix)
     assert labels is not None
-    return data_of_arrays(logits, labels, kind, sample_weight)
+    return data_of_arrays(logits, labels, kind, sample_weight, **reading)
 
 
-def data_of_arrays(logits: ArrayLike, labels: ArrayLike, kind: Kind, sample_weight: ArrayLike | None) -> FitData:
+def data_of_arrays(
+    logits: ArrayLike, labels: ArrayLike, kind: GivenKind, sample_weight: ArrayLike | None, **reading: Any
+) -> FitData:
     """Arrays in memory as data of a fit.
 
     >>> data_of_arrays([[1.0, 0.0], [0.0, 1.0]], [0, 1], "logits", None).total(lambda block: float(block.logits.sum()))
     2.0
     """
-    return _ArrayData(Predictions(logits, labels, kind=kind, sample_weight=sample_weight, argument="logits"))
+    return _ArrayData(Predictions(logits, labels, kind=kind, sample_weight=sample_weight, argument="logits", **reading))
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,7 @@ class FitData(ABC):
     num_rows = 0
     mass = 0.0
     num_classes = 0
+    class_names: tuple[str, ...] | None = None  # if labels were names, or scores a data frame
     passes = 0  # how often all rows were read
     stream_passes = 0  # how often a stream was opened for that
     progress: Progress | None = None  # what is told how far a long fit has come
@@ -317,6 +328,7 @@ class _ArrayData(_RecordedData):
 
     def __init__(self, predictions: Predictions) -> None:
         self._predictions = predictions
+        self.class_names = predictions.class_names
         self._whole = _as_given(predictions)
 
     def reduce(self, fold: Fold[P], merge: Callable[[P, P], P]) -> P:
@@ -347,6 +359,7 @@ def _as_given(predictions: Predictions) -> LabelledLogits | None:
     """All rows as they were given, if these are plain logits (N, K) that the compiled kernels can read; unchecked."""
     scores, labels, weight = predictions._scores, predictions._labels, predictions._weight
     plain = predictions.kind == "logits" and scores.ndim == 2 and labels is not None and len(scores) >= FEWEST_ROWS
+    plain = plain and predictions.ignore_index is None
     if not plain or (weight is not None and not weight.all()):  # rows without a weight are left out
         return None
     if isinstance(scores, np.ndarray):

@@ -1,4 +1,4 @@
-"""`focalcal apply`: calibrate a file of predictions of any size, in its own format."""
+"""`focalcal apply`: calibrate a file of predictions of any size, in its own format or another one."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ def apply(
         str,
         typer.Option(
             "--out",
+            "-o",
             metavar="OUT",
-            help="Where the calibrated predictions go, in the format of FILE; a directory for shards.",
+            help="Where the calibrated predictions go: a file of the format of FILE, or of another, for which FILE is "
+            "read whole and columns of your own are not kept; a directory for shards.",
         ),
     ],
     to: Annotated[options.OutputKind, typer.Option("--to", help="What is written.")] = options.OutputKind.probs,
@@ -46,6 +48,8 @@ def apply(
     kind: options.Kind = None,
     scores: options.Scores = None,
     labels: options.Labels = None,
+    classes: options.Classes = None,
+    positive: options.Positive = None,
 ) -> None:
     """Apply a calibrator to predictions and write them anew, a batch at a time: memory does not grow with the file.
 
@@ -54,6 +58,7 @@ def apply(
     \b
     Examples:
       focalcal apply calibrator.json new.npz --out new-calibrated.npz
+      focalcal apply calibrator.json new.csv --out new-calibrated.parquet
       focalcal apply calibrator.json 'shards/*.parquet' --out calibrated/ --to log_probs
     """
     with quick_imports():
@@ -66,7 +71,7 @@ def apply(
     if out != "-":
         require_place(out, "--out")
     calibrate = _calibrate(loaded, calibrator, files[0], to.value)
-    columns = options.columns(kind, scores, labels)
+    columns = options.columns(kind, scores, labels, classes=classes, positive=positive)
     with progress(quiet=quiet) as advance:
         path = files[0] if len(files) == 1 else files
         rows = rewrite_predictions(path, out, calibrate, columns, to=to.value, progress=advance)

@@ -150,7 +150,8 @@ def calibrate(
     chosen = engine_for(engine.value, [*score_files, *fit_files])
     with progress(quiet=quiet) as advance:
         if chosen == "memory":
-            found = _in_memory(calibrator, label, score_files, fit_files, columns, asked, how, advance)
+            skipped: dict[str, str] | None = {} if on_bad_shard is options.OnBadShard.skip else None
+            found = _in_memory(calibrator, label, score_files, fit_files, columns, asked, how, advance, skipped)
         else:
             reader = StreamReader(columns, chosen, on_bad_shard.value, advance)
             found = _streamed(calibrator, score_files, fit_files, reader, asked, how)
@@ -216,6 +217,7 @@ def _in_memory(
     asked: SplitOptions,
     how: MeasureSettings,
     advance: Advance,
+    skipped: dict[str, str] | None,
 ) -> _CalibrationRun:
     """Fit and measure rows that memory holds."""
     from focalcal.cli import measure_tables
@@ -223,8 +225,10 @@ def _in_memory(
     from focalcal.files import read_predictions
     from focalcal.metrics.intervals import usual_resamples
 
-    table = read_predictions(score_files, columns, progress=advance) if score_files else None
-    fit_table = read_predictions(fit_files, columns, progress=advance) if fit_files else None
+    table, fit_table = (
+        read_predictions(files, columns, progress=advance, skipped=skipped) if files else None
+        for files in (score_files, fit_files)
+    )
     rows = divide(table, fit_table, asked, same_file=same_files(fit_files, score_files))
     how = replace(how, num_resamples=how.num_resamples or usual_resamples((rows.score or rows.fit).num_rows))
     advance(0, 1, f"fitting {method}")
@@ -238,8 +242,10 @@ def _in_memory(
         changes = measure_tables.differences(raw, calibrated, how)
         before, after = measure_tables.assessed(raw), measure_tables.assessed(calibrated)
     scored = 0 if rows.score is None else rows.score.num_rows
+    left_out = skipped or {}
+    warnings = [*rows.warnings, *(f"left out: {reason}" for reason in left_out.values())]
     return _CalibrationRun(
-        how, rows.words, rows.same_data, rows.num_shared, scored, before, after, changes, rows.warnings, skipped={}
+        how, rows.words, rows.same_data, rows.num_shared, scored, before, after, changes, warnings, left_out
     )
 
 
@@ -321,15 +327,20 @@ def _apply_command(calibrator: str, files: list[str], columns: Columns) -> str:
     words = [*program(), "apply", calibrator, *files]
     words += ["--scores", columns.scores] if columns.scores else []
     words += ["--kind", columns.kind] if columns.kind else []
+    words += ["--classes", ",".join(columns.classes)] if columns.classes else []
+    words += ["--positive", columns.positive] if columns.positive else []
     return shlex.join([*words, "--out", _calibrated_name(files)])
 
 
 def _calibrated_name(files: list[str]) -> str:
+    from focalcal.files.table import suffix_of
+
     first = Path(files[0])
     shards = len(files) > 1 or first.is_dir() or any(sign in files[0] for sign in "*?[")
     if shards:
         return "calibrated"
-    return str(first.with_name(f"{first.stem}-calibrated{first.suffix}"))
+    end = len(first.name) - len(suffix_of(first))
+    return str(first.with_name(f"{first.name[:end]}-calibrated{first.name[end:]}"))
 
 
 def _print(result: CalibrateResult, warnings: list[str], calibrator: Calibrator) -> None:

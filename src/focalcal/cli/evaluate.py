@@ -69,7 +69,8 @@ def evaluate(
     chosen = engine_for(engine.value, files, by=by)
     with progress(quiet=quiet) as advance:
         if chosen == "memory":
-            result, described = _in_memory(files, columns, split, calibrator, loaded, how, advance)
+            skipped: dict[str, str] | None = {} if on_bad_shard is options.OnBadShard.skip else None
+            result, described = _in_memory(files, columns, split, calibrator, loaded, how, advance, skipped)
         else:
             reader = StreamReader(columns, chosen, on_bad_shard.value, advance)
             result, described = _streamed(files, reader, split, by, calibrator, loaded, how)
@@ -89,6 +90,7 @@ def _in_memory(
     calibrator: Calibrator | None,
     how: MeasureSettings,
     advance: Advance,
+    skipped: dict[str, str] | None,
 ) -> tuple[EvaluateResult, str]:
     """Everything about rows that memory holds, and what they are in words."""
     from focalcal.cli import measure_tables, results
@@ -97,7 +99,7 @@ def _in_memory(
     from focalcal.files import read_predictions
     from focalcal.metrics.intervals import usual_resamples
 
-    used = only(read_predictions(files, columns, progress=advance), split)
+    used = only(read_predictions(files, columns, progress=advance, skipped=skipped), split)
     name = next(iter(used.splits()), None)
     if calibrator is not None and path is not None:
         require_classes(calibrator, path, used.num_classes, used.name)
@@ -119,6 +121,7 @@ def _in_memory(
         calibrator=path,
         after=None if after is None else measure_tables.assessed(after),
         differences=changes,
+        skipped=skipped or {},
     )
     return result, measure_tables.describe(used, name)
 

@@ -29,6 +29,7 @@ class ScoreKind(str, Enum):
     logits = "logits"
     log_probs = "log_probs"
     probs = "probs"
+    log_scores = "log_scores"
 
 
 class OutputKind(str, Enum):
@@ -63,7 +64,7 @@ class OnBadShard(str, Enum):
 
 
 _FILES = (
-    f"Predictions: {known_suffixes()}; a directory, a quoted glob or an "
+    f"Predictions: {known_suffixes()} (text also as .gz or .zst); a directory, a quoted glob or an "
     "address (s3://...) of shards; - for standard input."
 )
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help=f"{_FILES} Several files are joined.")]
@@ -76,11 +77,20 @@ Models = Annotated[
 
 Kind = Annotated[
     ScoreKind | None,
-    typer.Option("--kind", help="What the scores are, if their name does not say it.", rich_help_panel=_INPUT),
+    typer.Option(
+        "--kind",
+        help="What the scores are, if their name does not say it; log_scores are logits.",
+        rich_help_panel=_INPUT,
+    ),
 ]
 Scores = Annotated[
     str | None,
-    typer.Option("--scores", metavar="KEY", help="Key or column prefix of the scores.", rich_help_panel=_INPUT),
+    typer.Option(
+        "--scores",
+        metavar="KEY",
+        help="Key, column or column prefix of the scores; or the columns themselves, as cat,dog,horse.",
+        rich_help_panel=_INPUT,
+    ),
 ]
 Labels = Annotated[
     str | None,
@@ -105,6 +115,33 @@ ClassNames = Annotated[
     str | None,
     typer.Option("--class-names", metavar="KEY", help="Key of the names of the classes.", rich_help_panel=_INPUT),
 ]
+Classes = Annotated[
+    str | None,
+    typer.Option(
+        "--classes",
+        metavar="NAMES",
+        help="Names of the classes in the order of the scores, as cat,dog,horse; for labels that are text.",
+        rich_help_panel=_INPUT,
+    ),
+]
+Positive = Annotated[
+    str | None,
+    typer.Option(
+        "--positive",
+        metavar="NAME",
+        help="The class that binary scores belong to, for labels that are text.",
+        rich_help_panel=_INPUT,
+    ),
+]
+IgnoreIndex = Annotated[
+    int | None,
+    typer.Option(
+        "--ignore-index",
+        metavar="LABEL",
+        help="Leave out the rows with this label, such as -100.",
+        rich_help_panel=_INPUT,
+    ),
+]
 Split = Annotated[
     str | None,
     typer.Option("--split", metavar="NAME", help="Use only the rows of this split.", rich_help_panel=_INPUT),
@@ -123,7 +160,7 @@ BadShards = Annotated[
     OnBadShard,
     typer.Option(
         "--on-bad-shard",
-        help="What becomes of a shard of a stream that cannot be read: an error, or it is left out and listed.",
+        help="What becomes of one of several shards that cannot be read: an error, or it is left out and listed.",
         rich_help_panel=_INPUT,
     ),
 ]
@@ -198,9 +235,13 @@ def columns(
     weights: Weights = None,
     split_key: SplitKey = None,
     class_names: ClassNames = None,
+    classes: Classes = None,
+    positive: Positive = None,
+    ignore_index: IgnoreIndex = None,
 ) -> Columns:
     """The names under which the files hold their parts, as the reader takes them."""
     with quick_imports():
+        from focalcal.core.score_kinds import plain_kind
         from focalcal.files import Columns
 
     return Columns(
@@ -209,7 +250,10 @@ def columns(
         weights=weights,
         split=split_key,
         class_names=class_names,
-        kind=None if kind is None else kind.value,
+        kind=None if kind is None else plain_kind(kind.value),
+        classes=None if classes is None else tuple(each.strip() for each in classes.split(",")),
+        positive=positive,
+        ignore_index=ignore_index,
     )
 
 

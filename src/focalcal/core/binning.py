@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.checks import Array, require
+from focalcal.core.checks import Array, require, require_whole
 from focalcal.core.ranking import Ranking, is_fractional, whole_numbers
 
 Scheme = Literal["equal_width", "equal_mass", "array_split", "interpolated", "equal_width_sweep", "equal_mass_sweep"]
@@ -81,6 +81,20 @@ class Bins:
         return Bins(edges=edges, count=count, confidence=confidence / size, accuracy=share, mass=mass)
 
 
+def require_bins(num_bins: int, edges: Scheme | Tensor) -> None:
+    """Refuse a number of bins that is none, and unknown edges.
+
+    >>> require_bins(15, "quantile")
+    Traceback (most recent call last):
+    focalcal.errors.InputError: edges: must be a tensor or one of equal_width, equal_mass, array_split, interpolated,
+    equal_width_sweep, equal_mass_sweep; got quantile.
+    """
+    require_whole(num_bins, "num_bins", 1, "The papers use 15.")
+    known = isinstance(edges, Tensor) or (isinstance(edges, str) and edges in get_args(Scheme))
+    got = edges if isinstance(edges, str) else type(edges).__name__
+    require(known, "edges", f"must be a tensor or one of {', '.join(get_args(Scheme))}", got)
+
+
 def bin_predictions(
     confidence: Tensor | Array,
     correct: Tensor | Array,
@@ -109,9 +123,9 @@ def bin_predictions(
     >>> bins.count, bins.gap
     (tensor([0., 3.], dtype=torch.float64), tensor([0.0000, 0.0500], dtype=torch.float64))
     """
+    require_bins(num_bins, edges)
     given, right, share = prediction_columns(confidence, correct, weight)
     if (isinstance(edges, Tensor) or edges == "equal_width") and not is_fractional(right):
-        require(num_bins >= 1, "num_bins", "must be at least 1", num_bins, "The papers use 15.")
         cut = edges.to("cpu", torch.float64) if isinstance(edges, Tensor) else equal_width_edges(num_bins)
         return _bins_between(cut, given, right, share)
     return bin_ranked(Ranking.of_rows(given, right, share), num_bins=num_bins, edges=edges)
@@ -212,7 +226,7 @@ def bin_norm(bins: Bins, norm: Norm) -> Tensor:
     >>> [round(float(bin_norm(bins, norm)), 4) for norm in ("l1", "l2", "max")]
     [0.2, 0.2236, 0.3]
     """
-    require(norm in get_args(Norm), "norm", "must be l1, l2 or max", repr(norm))
+    require(isinstance(norm, str) and norm in get_args(Norm), "norm", "must be l1, l2 or max", repr(norm))
     if norm == "l1":
         return (bins.weight * bins.gap.abs()).sum(-1)
     if norm == "l2":

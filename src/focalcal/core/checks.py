@@ -6,19 +6,20 @@ values read the tensor, so code on a hot path decides when to make them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from focalcal.core.frames import FrameLike, is_frame, numbers_of, read_frame
 from focalcal.errors import InputError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 # What is answered with a tensor, while an array is answered with an array.
 TensorLike: TypeAlias = "Tensor | list[Any] | tuple[Any, ...] | float"
-ArrayLike: TypeAlias = "Array | TensorLike"
+ArrayLike: TypeAlias = "Array | TensorLike | FrameLike"
 # A function of a tensor or an array that gives the same.
 Kept = TypeVar("Kept", Tensor, Array)
 
@@ -40,6 +41,26 @@ def require(condition: bool, argument: str, rule: str, got: object, fix: str = "
     """
     if not condition:
         raise InputError(f"{argument}: {rule}; got {got}. {fix}".strip())
+
+
+def require_whole(value: object, argument: str, least: int, fix: str = "") -> None:
+    """Raise an InputError unless a value is a whole number from `least` on.
+
+    >>> require_whole(2.5, "num_bins", 1)
+    Traceback (most recent call last):
+    focalcal.errors.InputError: num_bins: must be a whole number from 1; got 2.5.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    require(whole and value >= least, argument, f"must be a whole number from {least}", repr(value), fix)  # type: ignore[operator]
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is one real number, of Python or numpy.
+
+    >>> is_number(0.5), is_number("0.5"), is_number(True)
+    (True, False, False)
+    """
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def require_reduction(reduction: str) -> None:
@@ -72,6 +93,7 @@ def to_float_tensor(values: ArrayLike, argument: str) -> Tensor:
     >>> to_float_tensor([0.5, 1.0], "probs")
     tensor([0.5000, 1.0000], dtype=torch.float64)
     """
+    values = own_values(values, argument)
     if isinstance(values, Tensor):
         require_dense(values, argument)
         require(values.is_floating_point(), argument, "must be floating point", values.dtype)
@@ -82,12 +104,39 @@ def to_float_tensor(values: ArrayLike, argument: str) -> Tensor:
     return _of_numbers(values, argument, torch.float64)
 
 
+def own_values(values: Any, argument: str) -> Any:
+    """Data frames, arrays of objects and arrays of other libraries as numpy arrays; all else as it is.
+
+    >>> own_values(np.array([0.5, 1], dtype=object), "probs")
+    array([0.5, 1. ])
+    """
+    if isinstance(values, Tensor):
+        return values
+    if is_frame(values):
+        values = read_frame(values, argument).values
+    elif not isinstance(values, (np.ndarray, np.generic)) and hasattr(values, "__array__"):
+        values = _foreign_array(values, argument)
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        return numbers_of(values, argument)
+    return values
+
+
+def _foreign_array(values: Any, argument: str) -> Array:
+    try:
+        return np.asarray(values)
+    except Exception as error:  # whatever the other library says
+        raise InputError(
+            f"{argument}: this {type(values).__name__} cannot be read as an array. Convert it with np.asarray."
+        ) from error
+
+
 def to_label_tensor(labels: ArrayLike, argument: str) -> Tensor:
     """Labels as a tensor of the type that they came with, sharing memory where that is possible.
 
     >>> to_label_tensor(np.array([0, 2], dtype=">i4"), "labels")
     tensor([0, 2], dtype=torch.int32)
     """
+    labels = own_values(labels, argument)
     if isinstance(labels, Tensor):
         require_dense(labels, argument)
         return labels
@@ -95,11 +144,28 @@ def to_label_tensor(labels: ArrayLike, argument: str) -> Tensor:
 
 
 def _of_numbers(values: Any, argument: str, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor of lists and numbers."""
+    """A tensor of lists and numbers; the entries of a list may be tensors or arrays."""
     try:
+        if isinstance(values, (list, tuple)) and values and _are_arrays(values):
+            rows = torch.stack([torch.as_tensor(row).detach().cpu() for row in values])
+            return rows if dtype is None else rows.to(dtype)
         return torch.as_tensor(values, dtype=dtype)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{argument}: must be a tensor, an array or numbers; got {type(values).__name__}.") from error
+    except Exception as error:  # torch raises errors of many kinds
+        came, fix = type(values).__name__, ""
+        if isinstance(values, (list, tuple)) and _is_ragged(values):
+            came, fix = f"a {came} whose rows differ in length", "Give every row one entry for each class."
+        raise InputError(
+            f"{argument}: must be a tensor, an array, a data frame or numbers; got {came}. {fix}".strip()
+        ) from error
+
+
+def _are_arrays(rows: Sequence[Any]) -> bool:
+    return all(isinstance(row, (Tensor, np.ndarray)) for row in rows)
+
+
+def _is_ragged(rows: Sequence[Any]) -> bool:
+    """Whether the rows of a list are lists of different lengths."""
+    return all(isinstance(row, (list, tuple)) for row in rows) and len({len(row) for row in rows}) > 1
 
 
 def from_numpy(values: np.ndarray[Any, Any], argument: str = "array") -> Tensor:
@@ -131,13 +197,25 @@ def to_array(values: Any, argument: str) -> Array:
     >>> to_array(torch.tensor([0.5], dtype=torch.bfloat16), "weights")
     array([0.5], dtype=float32)
     """
+    if is_frame(values):
+        values = read_frame(values, argument).values
     if not isinstance(values, Tensor):
-        return plain_array(np.asanyarray(values), argument)
+        return plain_array(_any_array(values, argument), argument)
     require_dense(values, argument)
     values = values.detach().cpu()
     narrow = values.is_floating_point() and values.dtype.itemsize < 4
     array: Array = (values.float() if narrow else values).numpy()
     return array
+
+
+def _any_array(values: Any, argument: str) -> Array:
+    try:
+        return np.asanyarray(values)
+    except Exception as error:  # rows that differ in length, or whatever another library says
+        raise InputError(
+            f"{argument}: must be a tensor, an array, a data frame or numbers; got {type(values).__name__}. "
+            "Give every row equally many entries."
+        ) from error
 
 
 def require_dense(values: Tensor, argument: str) -> None:

@@ -187,7 +187,9 @@ def focal_minimizer(posterior: Array, gamma: float | Tensor, *, dim: int = ..., 
 def focal_minimizer(posterior: TensorLike, gamma: float | Tensor, *, dim: int = ..., binary: bool = ...) -> Tensor: ...
 
 
-def focal_minimizer(posterior: ArrayLike, gamma: float | Tensor, *, dim: int = -1, binary: bool = False) -> Any:
+def focal_minimizer(
+    posterior: Array | TensorLike, gamma: float | Tensor, *, dim: int = -1, binary: bool = False
+) -> Any:
     r"""The prediction $q^*$ that minimises the expected focal loss where the true posterior is `posterior`.
 
     $$ q^* = \arg\min_q \; -\sum_y \eta_y (1-q_y)^\gamma \log q_y $$

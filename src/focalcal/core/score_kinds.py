@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
+from focalcal.core.checks import require
 from focalcal.core.focal import wide_dtype
 
 Kind = Literal["logits", "log_probs", "probs"]
 KINDS = ("logits", "log_probs", "probs")
+# What callers may say: unnormalised log-scores are logits by another name.
+GivenKind = Literal["logits", "log_probs", "probs", "log_scores"]
+GIVEN_KINDS = (*KINDS, "log_scores")
 
 # torch's softmax over the last dimension is vectorised from this many classes on.
 _VECTOR = 16
 
 # Probabilities are often means over models or trees: over so many at least, rounding is allowed for.
 _MEMBERS = 128
+# What rounding may take from the sum of a row, or add to it, before it says too little about the probabilities.
+_MOST_ROUNDING = 0.1
+
+
+def plain_kind(kind: object) -> Kind:
+    """The kind that a caller named, checked.
+
+    Log-scores that are not normalised, such as sums of log-likelihoods, are read as logits: their exponentials are
+    divided by their sum, which is the softmax.
+
+    >>> plain_kind("log_scores"), plain_kind("probs")
+    ('logits', 'probs')
+    """
+    known = isinstance(kind, str) and kind in GIVEN_KINDS
+    require(known, "kind", f"must be one of {', '.join(GIVEN_KINDS)}", repr(kind))
+    return "logits" if kind == "log_scores" else cast(Kind, kind)
 
 
 def logits_of(scores: Tensor, kind: Kind) -> Tensor:
@@ -102,6 +122,39 @@ def rounding_of_sums(num_classes: int, epsilon: float) -> float:
     True
     """
     return (num_classes + _MEMBERS / 2) * epsilon
+
+
+def rounded_to(probs: Tensor, sums: Tensor, epsilon: float) -> int | None:
+    r"""The decimals to which probabilities (n, K) were rounded, if that explains their `sums` (n,); else None.
+
+    K numbers rounded to d decimals are together off by $K\, 10^{-d} / 2$ at most. Only 2 to 4 decimals are considered,
+    and no sum that is off by more than a tenth. `epsilon` is that of the precision in which the scores were given.
+
+    >>> thirds = torch.full((1, 3), 0.33).double()
+    >>> rounded_to(thirds, thirds.sum(1), 2**-52), rounded_to(thirds + 0.01, (thirds + 0.01).sum(1), 2**-52)
+    (2, None)
+    """
+    single = torch.finfo(torch.float32).eps  # numbers may have been float32 before they were widened
+    if not len(probs) or epsilon > single:
+        return None
+    for digits in (2, 3, 4):
+        scaled = probs.to(wide_dtype(probs.device)) * 10**digits
+        if bool(((scaled - scaled.round()).abs() <= 10**digits * single).all()):
+            most = min(probs.shape[1] * 10.0**-digits / 2, _MOST_ROUNDING) + 1e-9
+            return digits if bool(((sums - 1).abs() <= most).all()) else None
+    return None
+
+
+def rounding_words(digits: int) -> str:
+    """What is said of probabilities that were rounded.
+
+    >>> rounding_words(2)
+    'the probabilities were rounded to 2 digits, so that rows do not sum to 1; each row is divided by its sum.'
+    """
+    return (
+        f"the probabilities were rounded to {digits} digits, so that rows do not sum to 1; each row is divided by its "
+        "sum."
+    )
 
 
 def padded(scores: Tensor) -> Tensor:

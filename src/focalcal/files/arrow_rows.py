@@ -13,16 +13,20 @@ from focalcal.core.checks import Array
 from focalcal.errors import FileFormatError, InputError, MissingExtraError
 from focalcal.files.checks import look_up
 from focalcal.files.column_names import ScoreColumns, find_parts
-from focalcal.files.memory_limits import require_short, rows_per_batch
+from focalcal.files.memory_limits import require_memory, require_short, rows_per_batch
 from focalcal.files.named_arrays import strings_of
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.printable import shown
+
+# The fields of a vector of Spark ML.
+_VECTOR = ("type", "size", "indices", "values")
 
 
 def pyarrow() -> Any:
     """Import pyarrow with its Parquet module; raises an error that names the extra if it is missing."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("Parquet files need pyarrow: pip install 'focalcal[files]'.") from error
@@ -62,6 +66,8 @@ class ArrowRows:
 
     def _lists(self, values: Any, name: str) -> Array:
         types = pyarrow().types
+        if is_vector(values.type):
+            return self._vectors(values, name)
         if not (
             types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type)
         ):
@@ -78,6 +84,35 @@ class ArrowRows:
                 "Give every row one score for each class."
             )
         return numbers.reshape(len(values), -1)
+
+    def _vectors(self, values: Any, name: str) -> Array:
+        """Vectors of Spark ML: dense ones have all values, sparse ones a size and the values that are not 0."""
+        pc = pyarrow().compute
+        part = dict(zip(_VECTOR, (values.field(each) for each in _VECTOR), strict=True))
+        numbers = self._floats(part["values"].flatten(), name)
+        lengths = pc.list_value_length(part["values"]).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        dense = part["type"].to_numpy(zero_copy_only=False) == 1
+        sizes = np.where(dense, lengths, part["size"].fill_null(0).to_numpy(zero_copy_only=False))
+        if not len(sizes) or sizes.min() != sizes.max() or sizes[0] < 0:
+            raise InputError(
+                f"{self.name}: the vectors of column {shown(name)} differ in length. "
+                "Give every row one score for each class."
+            )
+        require_memory(f"{self.name}: column {shown(name)}", len(sizes) * int(sizes[0]) * 8)
+        row = np.repeat(np.arange(len(sizes)), lengths)
+        column = np.arange(len(numbers)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        sparse = ~dense[row]
+        places = part["indices"].filter(pyarrow().array(~dense)).flatten().to_numpy(zero_copy_only=False)
+        fits = len(places) == sparse.sum() and len(row) == len(numbers)
+        if not fits or (len(places) and not (places.min() >= 0 and places.max() < sizes[0])):
+            raise FileFormatError(
+                f"{self.name}: a sparse vector of column {shown(name)} has indices that do not belong to its values. "
+                "Write it again."
+            )
+        column[sparse] = places
+        scores = np.zeros((len(sizes), int(sizes[0])))
+        scores[row, column] = numbers
+        return scores
 
     def _same_length(self, values: Any) -> bool:
         if pyarrow().types.is_fixed_size_list(values.type):
@@ -111,6 +146,11 @@ class ArrowRows:
             f"{self.name}: column {shown(key)} must hold numbers or strings; got {shown(values.type)}. "
             "Cast it before saving."
         )
+
+
+def is_vector(kind: Any) -> bool:
+    """Whether a type of Arrow is that of Spark ML's vectors: a struct of type, size, indices and values."""
+    return bool(pyarrow().types.is_struct(kind)) and {field.name for field in kind} == set(_VECTOR)
 
 
 @contextmanager
@@ -179,13 +219,17 @@ def tables_of(
             constant = wanted.constants.get(key)
             parts[part] = rows.plain(batch, key) if constant is None else np.full(len(scores), constant)
         labels = parts.get("labels")
-        if labels is not None and labels.dtype.kind in "iu" and _are_numbers(rows.scores.class_names):
+        if labels is not None and labels.dtype.kind in "iu" and are_numbers(rows.scores.class_names):
             parts["labels"] = look_up(rows.name, labels, rows.scores.class_names or ())
         for part in parts.keys() & {"split", "groups"}:
             parts[part] = parts[part].astype(str)
         yield PredictionTable(rows.name, scores, rows.scores.kind, class_names=names, **parts)  # type: ignore[arg-type]
 
 
-def _are_numbers(names: tuple[str, ...] | None) -> bool:
-    """Whether all class names are numbers; labels then refer to these numbers and not to positions."""
+def are_numbers(names: tuple[str, ...] | None) -> bool:
+    """Whether all class names are numbers; labels then refer to these numbers and not to positions.
+
+    >>> are_numbers(("1", "2")), are_numbers(("cat", "dog"))
+    (True, False)
+    """
     return names is not None and all(each.isdecimal() for each in names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from focalcal.errors import InputError
 from focalcal.files.column_names import find_parts, find_score_key
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.stream_parts import StreamPart
+from focalcal.predictions.labels import plain_labels
 
 # The label of tokens that are ignored.
 IGNORED = -100
@@ -23,8 +25,7 @@ _USUAL = Columns()
 class BatchesPart(StreamPart):
     """Batches from Python: tuples (scores, labels) or (scores, labels, weights), or mappings with named columns.
 
-    Scores of tokens (batch, time, classes) with labels (batch, time) become rows; where a `mask` is 0 or the label is
-    -100 there is none.
+    Scores with more than two dimensions become rows; where a `mask` is 0 or the label is -100 there is none.
     """
 
     name = "batches"
@@ -73,7 +74,8 @@ def _table_of(name: str, batch: Any, columns: Columns, by: str | None) -> Predic
     if isinstance(batch, Sequence) and not isinstance(batch, str) and len(batch) in (2, 3):
         named = dict(zip((columns.kind or "logits", "labels", "weights"), batch, strict=False))
         named = {key: value for key, value in named.items() if value is not None}
-        return table_from_columns(name, named, Columns(kind=columns.kind), by)
+        usual = replace(columns, scores=None, labels=None, weights=None, split=None, class_names=None)
+        return table_from_columns(name, named, usual, by)
     if isinstance(batch, Mapping):
         return table_from_columns(name, batch, columns, by)
     raise InputError(
@@ -87,7 +89,7 @@ def table_from_columns(
 ) -> PredictionTable:
     """Make a table of named columns; scores, labels, weights and split are found by their usual names or by `columns`.
 
-    Logits of tokens (batch, time, classes) with labels (batch, time) and perhaps a `mask` become rows.
+    Scores with more than two dimensions become rows, as in a `PredictionStream`.
 
     >>> table_from_columns("mine", {"logits": [[2.0, 0.0], [0.0, 1.0]], "label": [0, 1]}).labels
     array([0, 1])
@@ -100,8 +102,12 @@ def table_from_columns(
 
     scores = array(key)
     parts = {part: array(found) for part, found in find_parts(name, there, columns, by).items()}
+    if "labels" in parts:
+        parts["labels"] = plain_labels(parts["labels"])
     if scores.ndim > 2:
-        scores, parts = _tokens(name, scores, parts, array("mask") if "mask" in batch else None)
+        mask = array("mask") if "mask" in batch else None
+        axis = _axis_of_classes(name, scores.shape, parts.get("labels"), columns.class_axis)
+        scores, parts = _positions(name, np.moveaxis(scores, axis, -1), parts, mask)
     elif "mask" in batch:
         raise InputError(f"{name}: a mask belongs to scores (batch, time, classes); got shape {scores.shape}.")
     for part in parts.keys() & {"split", "groups"}:
@@ -109,15 +115,28 @@ def table_from_columns(
     return PredictionTable(name, scores, kind, **parts)  # type: ignore[arg-type]
 
 
-def _tokens(name: str, scores: Array, parts: dict[str, Array], mask: Array | None) -> tuple[Array, dict[str, Array]]:
-    """One row per token that is not ignored; values given per sequence are repeated for its tokens."""
-    place = scores.shape[:-1]
-    labels = parts.get("labels")
-    if labels is None or labels.shape != place:
+def _axis_of_classes(name: str, shape: tuple[int, ...], labels: Array | None, given: int | None) -> int:
+    """The axis of the classes: as given, or the one that the shape of the labels shows."""
+    came = None if labels is None else labels.shape
+    axes = (1, len(shape) - 1) if given is None else (given + len(shape) if given < 0 else given,)
+    fits = [axis for axis in axes if shape[:axis] + shape[axis + 1 :] == came]
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
         raise InputError(
-            f"{name}: labels of scores {scores.shape}, whose last dimension are the classes, must have shape {place}; "
-            f"got {None if labels is None else labels.shape}."
+            f"{name}: labels of shape {came} leave open which axis of the scores {shape} has the classes. Pass "
+            "class_axis=-1 for (batch, time, classes), or class_axis=1 for (batch, classes, time)."
         )
+    expected = " or ".join(str(shape[:axis] + shape[axis + 1 :]) for axis in reversed(axes))
+    raise InputError(
+        f"{name}: labels of scores {shape} must have shape {expected}, that of the scores without the axis of the "
+        f"classes; got {came}. Transpose the scores, or pass class_axis."
+    )
+
+
+def _positions(name: str, scores: Array, parts: dict[str, Array], mask: Array | None) -> tuple[Array, dict[str, Array]]:
+    """One row per position of scores (batch, ..., classes) that is not ignored; values of a sample are repeated."""
+    place, labels = scores.shape[:-1], parts["labels"]
     counts = labels != IGNORED
     if mask is not None:
         if mask.shape != place:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from focalcal.core.checks import SUM_TOLERANCE, Array, from_numpy
 from focalcal.core.masking import has_masks, mask_limit, unify_masks
-from focalcal.core.score_kinds import Kind
-from focalcal.errors import InputError
+from focalcal.core.score_kinds import Kind, rounded_to, rounding_words
+from focalcal.errors import InputError, InputWarning
 from focalcal.files.messages import listed
-from focalcal.files.prediction_table import PredictionTable
+from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.printable import shown
 
 Where = Callable[[int], str]
+_USUAL = Columns()
 
 
 class NoRowsError(InputError):
@@ -32,19 +35,27 @@ def no_rows(name: str, num_shards: int = 1) -> NoRowsError:
     return NoRowsError(f"{name}: {what}. Give a file that has some.")
 
 
-def checked(table: PredictionTable, *, need_labels: bool, before: int = 0, keep_half: bool = False) -> PredictionTable:
+def checked(
+    table: PredictionTable,
+    *,
+    need_labels: bool,
+    columns: Columns = _USUAL,
+    before: int = 0,
+    keep_half: bool = False,
+) -> PredictionTable:
     """Check a table and return it with scores in float32 or float64, labels in int64 and weights in float64.
 
     `before` rows of the file came before these. With `keep_half`, logits of half precision stay as they are, for who
-    widens them in the cache.
+    widens them in the cache. Rows that `columns` says to ignore are left out.
     """
+    table = replace(table, class_names=columns.names_of(table.name, table.class_names))
     name = table.name
     check_shape(name, table.scores.shape)
     if need_labels and table.labels is None:
         if name.endswith(".npy"):
             raise InputError(f"{name}: has no labels beside it. Name their file with --labels LABELS.npy.")
         raise InputError(f"{name}: has no labels; looked for labels and label. Name them with --labels KEY.")
-    labels = None if table.labels is None else _checked_labels(table, table.labels, before)
+    labels = None if table.labels is None else _checked_labels(table, table.labels, before, columns)
     scores = check_scores(name, table.scores, table.kind, lambda row: f"row {before + row}", keep_half=keep_half)
     weights = None if table.weights is None else _checked_weights(table, table.weights, before)
     if table.split is not None:
@@ -54,7 +65,10 @@ def checked(table: PredictionTable, *, need_labels: bool, before: int = 0, keep_
         raise InputError(
             f"{name}: has {len(names)} class names for {table.num_classes} classes. Give each class one name."
         )
-    return replace(table, scores=scores, labels=labels, weights=weights)
+    fine = replace(table, scores=scores, labels=labels, weights=weights)
+    if columns.ignore_index is None or labels is None:
+        return fine
+    return fine.take(labels != columns.ignore_index)
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
@@ -138,16 +152,27 @@ def _checked_probs(name: str, scores: Array, kind: Kind, where: Where, tolerance
     sums = probs.sum(1, dtype=np.float64)
     off = np.abs(sums - 1) > tolerance
     if off.any():
-        row = int(off.argmax())
-        raise InputError(
-            f"{name}: the probabilities of each row must sum to 1 within {tolerance:g}; those of {where(row)} sum to "
-            f"{sums[row]:.6g}. If these are logits, say --kind logits; if they were rounded, save more digits."
-        )
+        epsilon = 1.0 if half else float(np.finfo(scores.dtype).eps)
+        given = torch.from_numpy(probs[off]), torch.from_numpy(sums[off])
+        digits = rounded_to(*given, epsilon) if kind == "probs" else None
+        if digits is None:
+            raise _off(name, kind, where(int(off.argmax())), sums[off][0], tolerance)
+        warnings.warn(f"{name}: {rounding_words(digits)}", InputWarning, stacklevel=2)
+        return np.where(off[:, None], scores / sums[:, None], scores).astype(scores.dtype)
     if not half:
         return scores
     # Rows of half precision sum to 1 only within its rounding; as float32 they have to sum to 1 more closely.
     widened = scores - np.log(sums)[:, None] if kind == "log_probs" else scores / sums[:, None]
     return np.asarray(widened, dtype=np.float32)
+
+
+def _off(name: str, kind: Kind, where: str, total: float, tolerance: float) -> InputError:
+    fix = "Save the scores of all classes, or divide each row by its sum."
+    fix = fix if kind == "probs" else "If these are logits, say --kind logits."
+    return InputError(
+        f"{name}: the probabilities of each row must sum to 1 within {tolerance:g}; those of {where} sum to "
+        f"{total:.6g}. {fix}"
+    )
 
 
 def _require_rows(table: PredictionTable, part: str, values: Array) -> None:
@@ -158,10 +183,12 @@ def _require_rows(table: PredictionTable, part: str, values: Array) -> None:
         )
 
 
-def _checked_labels(table: PredictionTable, labels: Array, before: int) -> Array:
+def _checked_labels(table: PredictionTable, labels: Array, before: int, columns: Columns) -> Array:
     name = table.name
+    if labels.dtype.kind == "b" and table.num_classes == 2:
+        labels = labels.astype(np.int64)
     if labels.dtype.kind in "US":
-        labels = _by_name(table, labels)
+        labels = _by_name(table, labels, columns.positive)
     if labels.dtype.kind not in "iu":
         raise InputError(
             f"{name}: labels must be whole numbers, the classes from 0; got {labels.dtype}. "
@@ -169,6 +196,8 @@ def _checked_labels(table: PredictionTable, labels: Array, before: int) -> Array
         )
     _require_rows(table, "labels", labels)
     bad = (labels < 0) | (labels >= table.num_classes)
+    if columns.ignore_index is not None:
+        bad &= labels != columns.ignore_index
     if bad.any():
         row = int(bad.argmax())
         binary = " Scores of shape (rows,) are of two classes." if table.scores.ndim == 1 else ""
@@ -179,12 +208,19 @@ def _checked_labels(table: PredictionTable, labels: Array, before: int) -> Array
     return labels.astype(np.int64)
 
 
-def _by_name(table: PredictionTable, labels: Array) -> Array:
+def _by_name(table: PredictionTable, labels: Array, positive: str | None) -> Array:
     """Convert labels that are class names to class numbers."""
+    if table.class_names is None and positive is not None and table.num_classes == 2:
+        return of_two(table.name, as_text(table.name, labels), positive)
     if table.class_names is None:
+        way = (
+            "the class that is scored with --positive"
+            if table.scores.ndim == 1
+            else "the classes in order with --classes"
+        )
         raise InputError(
             f"{table.name}: labels are text, such as {shown(labels.flat[0])!r}, but the classes have no names. "
-            "Give class_names, or save the labels as class numbers."
+            f"Name {way}, or save the labels as class numbers."
         )
     if len(set(table.class_names)) < len(table.class_names):
         raise InputError(f"{table.name}: labels are names, but two classes share one. Save labels as class numbers.")
@@ -193,11 +229,7 @@ def _by_name(table: PredictionTable, labels: Array) -> Array:
 
 def look_up(name: str, labels: Array, class_names: tuple[str, ...]) -> Array:
     """Look up the numbers of classes by their names."""
-    try:
-        text = np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels.astype(str)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name}: labels are not UTF-8 text ({error.reason}). Save them as str, not bytes.") from error
-    values, inverse = np.unique(text, return_inverse=True)
+    values, inverse = np.unique(as_text(name, labels), return_inverse=True)
     number = {each: k for k, each in enumerate(class_names)}
     unknown = [str(each) for each in values if str(each) not in number]
     if unknown:
@@ -207,6 +239,29 @@ def look_up(name: str, labels: Array, class_names: tuple[str, ...]) -> Array:
         )
     codes = np.array([number[str(each)] for each in values], dtype=np.int64)
     return np.asarray(codes[inverse.reshape(labels.shape)])
+
+
+def as_text(name: str, labels: Array) -> Array:
+    """Labels as text, decoded if they are bytes."""
+    try:
+        return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels.astype(str)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: labels are not UTF-8 text ({error.reason}). Save them as str, not bytes.") from error
+
+
+def of_two(name: str, labels: Array, positive: str) -> Array:
+    """Labels of two classes as 1 where they name the positive class, and 0 elsewhere.
+
+    >>> of_two("val.csv", np.array(["spam", "ham"]), "spam")
+    array([1, 0])
+    """
+    others = [each for each in np.unique(labels).tolist() if each != positive]
+    if len(others) > 1:
+        raise InputError(
+            f"{name}: --positive {shown(positive)} is for labels of two classes; they are "
+            f"{listed([*(each for each in [positive] if each in labels), *others])}. Check the name."
+        )
+    return np.asarray(labels == positive).astype(np.int64)
 
 
 def _checked_weights(table: PredictionTable, weights: Array, before: int) -> Array:

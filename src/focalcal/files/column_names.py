@@ -154,13 +154,15 @@ def find_score_columns(name: str, there: Sequence[str], columns: Columns) -> Sco
         prefix = columns.scores
         if prefix in there:
             return ScoreColumns((prefix,), kind_of(name, prefix, columns), single=True)
+        if "," in prefix:
+            return _named_columns(name, there, prefix, columns)
         endings = (r"(.*)()",) if prefix[-1:] in "_.:" else (_CLASS, r"(\d+)()")  # score_cat; score_0, score0
         tried = (_classes(there, re.compile(re.escape(prefix) + ending, re.DOTALL)) for ending in endings)
         found = next(filter(None, tried), {})
         if not found:
             raise InputError(
                 f"{name}: has no column {prefix} and none whose name begins with it; it has {listed(there)}. "
-                "Name the column, or what the columns' names begin with, with --scores."
+                "Name the column, what the columns' names begin with, or all columns with commas, with --scores."
             )
         return _in_order(name, found, kind_of(name, prefix, columns))
     choices = [_columns_of_kind(name, there, kind) for kind in ((columns.kind,) if columns.kind else PREFIX)]
@@ -174,6 +176,24 @@ def find_score_columns(name: str, there: Sequence[str], columns: Columns) -> Sco
         said = " and ".join(f"{each.kind} ({listed(each.names[:2])}...)" for each in sets)
         raise InputError(f"{name}: has more than one set of scores: {said}. Say which one counts with --kind.")
     return sets[0]
+
+
+def _named_columns(name: str, there: Sequence[str], names: str, columns: Columns) -> ScoreColumns:
+    """The score columns that the caller named one by one; their names are those of the classes."""
+    wanted = tuple(each.strip() for each in names.split(","))
+    missing = [each for each in wanted if each not in there]
+    if missing:
+        raise InputError(
+            f"{name}: has no column {listed(missing)}; it has {listed(there)}. Name one column per class with --scores."
+        )
+    if len(set(wanted)) < len(wanted):
+        raise InputError(f"{name}: --scores names a column twice: {listed(wanted)}. Name each once.")
+    if columns.kind is None:
+        raise InputError(
+            f"{name}: {listed(wanted)} may be logits, log_probs or probs, and their names do not say it. Say it with "
+            "--kind."
+        )
+    return ScoreColumns(wanted, columns.kind, class_names=wanted)
 
 
 def _columns_of_kind(name: str, there: Sequence[str], kind: Kind) -> ScoreColumns | None:

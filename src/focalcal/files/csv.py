@@ -17,7 +17,7 @@ import numpy as np
 from focalcal.core.checks import Array
 from focalcal.core.score_kinds import Kind
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files.checks import NoRowsError, check_scores
+from focalcal.files.checks import NoRowsError, check_scores, of_two
 from focalcal.files.column_names import (
     PREFIX,
     ScoreColumns,
@@ -26,10 +26,12 @@ from focalcal.files.column_names import (
     require_free,
     require_once,
 )
+from focalcal.files.compression import open_unpacked, packed
 from focalcal.files.memory_limits import require_memory, require_short, rows_per_batch
 from focalcal.files.messages import listed
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
+from focalcal.files.table import suffix_of
 from focalcal.printable import shown
 
 if TYPE_CHECKING:
@@ -108,6 +110,8 @@ class TextFile:
         pick = itemgetter(*places)
         fields = block.column(places[0]) if len(places) == 1 else list(chain.from_iterable(map(pick, block.rows)))
         text = "".join(fields)
+        if self.has_decimal_commas(text):
+            fields, text = [field.replace(",", ".") for field in fields], text.replace(",", ".")
         try:
             # float() accepts 1_0 and the digits of all scripts, which no program writes.
             if "_" in text or not text.isascii():
@@ -117,12 +121,17 @@ class TextFile:
             raise self._not_a_number(block, places) from error
         return values.reshape(len(block.rows), len(places))
 
+    def has_decimal_commas(self, text: str) -> bool:
+        """Whether numbers are written as 0,75, which a comma between fields rules out, and a decimal point, too."""
+        return self.delimiter != "," and "," in text and "." not in text
+
     def _not_a_number(self, block: LineBlock, places: Sequence[int]) -> InputError:
+        commas = self.has_decimal_commas("".join(row[place] for row in block.rows for place in places))
         line, place, field = next(
             (line, place, row[place])
             for row, line in zip(block.rows, block.lines, strict=True)
             for place in places
-            if not _NUMBER.fullmatch(row[place])
+            if not _NUMBER.fullmatch(row[place].replace(",", ".") if commas else row[place])
         )
         what = f"{listed([field])!r} is not a number" if field.strip() else "is empty"
         return InputError(
@@ -134,10 +143,10 @@ class TextFile:
 @contextmanager
 def open_text(source: SourceFile, columns: Columns) -> Iterator[TextFile]:
     """Open a text file and read its header."""
-    with source.open() as file:
+    with open_unpacked(source) as file:
         begin = file.read(_SAMPLE)
         _require_text(source, begin)
-        file.seek(0)
+    with open_unpacked(source) as file:
         stream = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
         reader = None
         try:
@@ -169,7 +178,7 @@ def _require_text(source: SourceFile, begin: bytes) -> None:
 
 def _delimiter(source: SourceFile, begin: bytes) -> str:
     """The delimiter of the header: a tab in a .tsv, else the one that gives the most fields."""
-    if source.path.suffix.lower() == ".tsv":
+    if suffix_of(source.path).startswith(".tsv"):
         return "\t"
     text = begin.decode("utf-8-sig", errors="ignore")
     return max(",\t;", key=lambda sign: _num_fields(text, sign))
@@ -192,7 +201,7 @@ def _require_header(source: SourceFile, header: list[str]) -> None:
 
 
 def _undecodable_line(source: SourceFile) -> int:
-    with source.open() as file:
+    with open_unpacked(source) as file:
         return next((k for k, line in enumerate(file, 1) if "\ufffd" in line.decode(errors="replace")), 1)
 
 
@@ -220,17 +229,20 @@ def read_text(source: SourceFile, columns: Columns, by: str | None = None) -> Pr
             name=source.name,
             scores=np.concatenate(scores),
             kind=file.scores.kind,
-            labels=None if labels is None else _labels(source.name, labels, file.scores, lines),
+            labels=None if labels is None else _labels(source.name, labels, file.scores, lines, columns),
             weights=np.concatenate(weights) if weights else None,
             split=np.concatenate(fields["split"]) if fields["split"] else None,
-            class_names=file.scores.class_names,
+            class_names=columns.names_of(source.name, file.scores.class_names),
             groups=np.concatenate(fields["groups"]) if fields["groups"] else None,
         )
 
 
-def _labels(name: str, labels: Array, scores: ScoreColumns, lines: list[int]) -> Array:
+def _labels(name: str, labels: Array, scores: ScoreColumns, lines: list[int], columns: Columns) -> Array:
     """Convert labels, which are class numbers or names of score columns, to class numbers."""
-    names, num_classes = scores.class_names or (), 2 if scores.single else len(scores.names)
+    names = columns.names_of(name, scores.class_names) or ()
+    num_classes = 2 if scores.single else len(scores.names)
+    if columns.positive is not None and not names and num_classes == 2:
+        return of_two(name, np.char.strip(labels), columns.positive)
     if not set(np.unique(labels).tolist()) <= set(names):
         labels = np.char.strip(labels)
     values, inverse = np.unique(labels, return_inverse=True)
@@ -238,11 +250,15 @@ def _labels(name: str, labels: Array, scores: ScoreColumns, lines: list[int]) ->
     are_names = not set(names).isdisjoint(values.tolist()) or (names and all(map(_WHOLE.fullmatch, names)))
     known = names if are_names else [str(k) for k in range(num_classes)]
     number = {each: k for k, each in enumerate(known)}
+    if columns.ignore_index is not None:
+        number |= {str(columns.ignore_index): columns.ignore_index}
     for wrong in (each for each in values.tolist() if each not in number):
         line = lines[int((labels == wrong).argmax())]
         what = f"is {listed([wrong])!r}" if wrong else "is empty"
         rule = f"one of the classes {listed(names)}" if names else f"a class number from 0 to {num_classes - 1}"
-        raise InputError(f"{name}: line {line}: the label {what}; it must be {rule}. Correct it, or drop the line.")
+        option = "the class that is scored with --positive" if scores.single else "the classes in order with --classes"
+        way = f"Name {option}" if wrong and not names and not _WHOLE.fullmatch(wrong) else "Correct it"
+        raise InputError(f"{name}: line {line}: the label {what}; it must be {rule}. {way}, or drop the line.")
     return np.array([number[each] for each in values.tolist()], dtype=np.int64)[inverse]
 
 
@@ -255,7 +271,7 @@ def write_text(table: PredictionTable, file: IO[bytes]) -> None:
     """Write a table as text, one score column per class; fields are separated by tabs if its name ends in .tsv."""
     if table.history:
         raise InputError(f"{table.name}: text cannot hold the record of an AdaFocal run. Write .npz or .parquet.")
-    names = table.class_names
+    names = table.class_names if table.scores.ndim == 2 else None  # one column has no place for them
     if names is not None and len(set(names)) < len(names):
         raise InputError(f"{table.name}: two classes share a name, so their columns would too. Write .npz instead.")
     classes = names or [str(k) for k in range(table.num_classes)]
@@ -266,19 +282,21 @@ def write_text(table: PredictionTable, file: IO[bytes]) -> None:
         if values is not None:
             header.append(name)
             columns.append(values.tolist())
-    stream = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.writer(stream, delimiter="\t" if table.name.lower().endswith(".tsv") else ",", lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(zip(*columns, strict=True))
-    stream.detach()  # flushes; closing the file is left to the caller
+    delimiter = "\t" if suffix_of(table.name).startswith(".tsv") else ","
+    with packed(file, table.name) as out:
+        stream = io.TextIOWrapper(out, encoding="utf-8", newline="")
+        writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(zip(*columns, strict=True))
+        stream.detach()  # flushes; closing the file is left to the caller
 
 
 def rewrite_text(shard: Shard, job: RewriteJob, out: IO[bytes]) -> None:
     """Write a copy of a text file with new scores; all other fields stay as they are."""
-    with open_text(shard.source, job.columns) as file:
+    with open_text(shard.source, job.columns) as file, packed(out, shard.suffix) as packed_out:
         others = [each for each in file.header if each not in file.scores.names]
         require_free(file.name, file.scores.renamed(job.to), others)
-        _rewrite(file, out, job.to, job.calibrated(file.name, file.scores.kind))
+        _rewrite(file, packed_out, job.to, job.calibrated(file.name, file.scores.kind))
 
 
 def _rewrite(file: TextFile, out: IO[bytes], to: Kind, calibrated: Callable[[Array], Array]) -> None:
@@ -291,9 +309,10 @@ def _rewrite(file: TextFile, out: IO[bytes], to: Kind, calibrated: Callable[[Arr
         writer.writerow(header)
         for block in file.blocks():
             scores = calibrated(file.read_scores(block))
+            commas = file.has_decimal_commas("".join(row[place] for row in block.rows for place in places))
             for row, values in zip(block.rows, scores.reshape(len(scores), -1).tolist(), strict=True):
                 for place, value in zip(places, values, strict=True):
-                    row[place] = value
+                    row[place] = str(value).replace(".", ",") if commas else value
             writer.writerows(block.rows)
         stream.flush()
     finally:

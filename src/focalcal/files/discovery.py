@@ -16,11 +16,23 @@ from urllib.parse import unquote
 from focalcal.atomic import names_full_disk
 from focalcal.core.score_kinds import KINDS
 from focalcal.errors import InputError
+from focalcal.files.compression import open_unpacked
 from focalcal.files.npy import open_npy
 from focalcal.files.remote import is_address, remote_sources
 from focalcal.files.shard import Shard
 from focalcal.files.source_file import SourceFile, readable_file
-from focalcal.files.table import CSV, NPY, SNIFFED, format_by_bytes, format_of, known_suffixes, suffixes_that
+from focalcal.files.table import (
+    CSV,
+    JSONL,
+    NPY,
+    SNIFFED,
+    FileFormat,
+    format_by_bytes,
+    format_of,
+    is_known,
+    known_suffixes,
+    suffix_of,
+)
 from focalcal.printable import shown
 
 STANDARD_INPUT = "-"
@@ -109,7 +121,7 @@ def _in_folder(folder: Path, root: Path) -> list[Shard]:
     with readable_file(str(folder)):
         there = sorted(each for each in folder.iterdir() if each.name[0] not in "._")
         parts = [each for each in there if "=" in each.name and each.is_dir()]
-        files = [each for each in there if each.suffix.lower() in suffixes_that("read") and each.is_file()]
+        files = [each for each in there if is_known(each) and each.is_file()]
     if parts and not files:
         return [shard for part in parts for shard in _in_folder(part, root)]
     if not files:
@@ -117,7 +129,7 @@ def _in_folder(folder: Path, root: Path) -> list[Shard]:
             f"{folder}: is a directory without prediction files ({known_suffixes()}). Name the files, "
             f"or a pattern such as '{folder}/*/*.parquet'."
         )
-    suffixes = Counter(each.suffix.lower() for each in files)
+    suffixes = Counter(suffix_of(each) for each in files)
     if len(suffixes) > 1:
         said = ", ".join(f"{count} {suffix}" for suffix, count in suffixes.items())
         raise InputError(f"{folder}: holds files of several formats: {said}. Name one with a pattern such as '*.npz'.")
@@ -133,9 +145,16 @@ def _standard_input(stack: ExitStack) -> Shard:
     with names_full_disk(kept.name):
         shutil.copyfileobj(sys.stdin.buffer, kept)
         kept.flush()
+    source = SourceFile("standard input", Path(kept.name))
     kept.seek(0)
-    found = format_by_bytes(kept.read(SNIFFED)) or CSV
-    return Shard(found, (SourceFile("standard input", Path(kept.name)),))
+    found = format_by_bytes(kept.read(SNIFFED))
+    return Shard(found or _text_format(source), (source,))
+
+
+def _text_format(source: SourceFile) -> FileFormat:
+    """The format of text: JSON lines begin with an object."""
+    with open_unpacked(source) as file:
+        return JSONL if file.read(SNIFFED).lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{") else CSV
 
 
 def _in_pairs(shards: list[Shard]) -> list[Shard]:

@@ -13,7 +13,15 @@ import numpy as np
 from focalcal.core.checks import Array
 from focalcal.core.score_kinds import Kind
 from focalcal.errors import FileFormatError
-from focalcal.files.arrow_rows import ArrowRows, ColumnsToRead, metadata_of, pyarrow, tables_of, told_as_damage
+from focalcal.files.arrow_rows import (
+    ArrowRows,
+    ColumnsToRead,
+    is_vector,
+    metadata_of,
+    pyarrow,
+    tables_of,
+    told_as_damage,
+)
 from focalcal.files.checks import no_rows
 from focalcal.files.column_names import HISTORY, find_score_columns, require_free, require_once
 from focalcal.files.joining import joined
@@ -233,8 +241,22 @@ def _of_type(values: Array, kind: Any) -> Any:
     pa = pyarrow()
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, _of_type(values, kind.storage_type))
+    if is_vector(kind):
+        return _vectors(values, kind)
     number = kind.value_type if values.ndim == 2 else kind
     return _listed(values.astype(number.to_pandas_dtype()), kind)
+
+
+def _vectors(values: Array, kind: Any) -> Any:
+    """Scores (n, K) as dense vectors of Spark ML, of a struct type that has its four fields in any order."""
+    pa, rows = pyarrow(), len(values)
+    parts = {
+        "type": lambda field: pa.array(np.ones(rows, np.int8)).cast(field.type),
+        "size": lambda field: pa.nulls(rows, field.type),
+        "indices": lambda field: pa.nulls(rows, field.type),
+        "values": lambda field: _of_type(values, field.type),
+    }
+    return pa.StructArray.from_arrays([parts[field.name](field) for field in kind], fields=list(kind))
 
 
 def rewrite_parquet(shard: Shard, job: RewriteJob, out: IO[bytes]) -> None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -49,7 +49,8 @@ class ShardReader:
         before = 0
         for given in part.tables_with_rows(self.columns, by):
             table = given if part.own_memory else given.copy()
-            fine = chosen(checked(table, need_labels=True, before=before, keep_half=True), self.split)
+            fine = checked(table, need_labels=True, columns=self.columns, before=before, keep_half=True)
+            fine = chosen(fine, self.split)
             before += table.num_rows
             require_agreement(self.like, fine)
             if fine.num_rows:
@@ -84,13 +85,15 @@ class PredictionStream(Stream):
       rows;
     - a dataset of pyarrow (`pyarrow.dataset.dataset(...)`) or Hugging Face (`datasets`);
     - batches: an iterable, or a function that opens one anew, of (logits, labels), (logits, labels, weights) or
-      mappings with named columns. Logits of tokens (batch, time, classes) with labels (batch, time) and perhaps a
-      `mask` become rows.
+      mappings with named columns. Scores with more than two dimensions become rows, with a `mask` only where that is
+      not 0, and without labels of -100: tokens (batch, time, classes) with labels (batch, time), or images (batch,
+      classes, height, width) with labels (batch, height, width). `class_axis` is the axis of the classes, which is
+      needed where the labels fit two.
 
-    `columns` gives the names of the parts, as for `read_predictions`; `split` keeps the rows of one split. `memory`
-    limits what may grow with the number of rows, in bytes. A shard that cannot be read, or does not belong to the
-    others, raises an error that names it; with `on_bad_shard="skip"` the whole shard is left out and listed in
-    `skipped`. `progress(rows, 0, shard)` is called after each batch.
+    `columns` gives the names of the parts, as for `read_predictions`; `split` keeps the rows of one split, and rows
+    whose label is `ignore_index` are left out. `memory` limits what may grow with the number of rows, in bytes. A shard
+    that cannot be read, or does not belong to the others, raises an error that names it; with `on_bad_shard="skip"` the
+    whole shard is left out and listed in `skipped`. `progress(rows, 0, shard)` is called after each batch.
 
     >>> from focalcal import TemperatureScaling, evaluate
     >>> batches = [([[2.0, 0.0], [2.0, 0.0]], [0, 0]), ([[2.0, 0.0]], [1])]
@@ -107,6 +110,8 @@ class PredictionStream(Stream):
         split: str | None = None,
         memory: int = MEMORY,
         on_bad_shard: OnBadShard = "raise",
+        class_axis: int | None = None,
+        ignore_index: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         known = on_bad_shard in ("raise", "skip")
@@ -116,7 +121,9 @@ class PredictionStream(Stream):
         self.parts, self.name = _parts(source, self._stack)
         self.memory, self.on_bad_shard = memory, on_bad_shard
         self.skipped: dict[str, str] = {}
-        self.columns, self._split, self._progress = columns, split, progress
+        how = {"class_axis": class_axis, "ignore_index": ignore_index}
+        given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
+        self.columns, self._split, self._progress = replace(columns, **given), split, progress
         self._reader: ShardReader | None = None
 
     @property
@@ -147,7 +154,7 @@ class PredictionStream(Stream):
             try:
                 first = part.first(self.columns)
                 if first is not None:
-                    return checked(first, need_labels=True).take(np.zeros(0, dtype=np.int64))
+                    return checked(first, need_labels=True, columns=self.columns).take(np.zeros(0, dtype=np.int64))
             except InputError as error:  # noqa: PERF203
                 self.skip(part.name, error)
         if self.skipped:

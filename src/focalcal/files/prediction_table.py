@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from focalcal.core.checks import Array, require, to_array
-from focalcal.core.score_kinds import KINDS, Kind
+from focalcal.core.checks import Array, require, require_whole, to_array
+from focalcal.core.score_kinds import Kind, plain_kind
+from focalcal.errors import InputError
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the parts in a file; None stands for the usual name.
+    """The names of the parts in a file, and how they are read; None stands for what is usual.
 
     Usual are `logits`, `log_probs` or `probs`, whose name says the `kind`; `labels`; and where they are there,
     `weights`, `split` and `class_names`. Scores of another name need `kind`.
+
+    `scores` is a key or column, what the names of the score columns begin with, or these names themselves with commas
+    between them. `classes` are the names of the classes in the order of the scores, for labels that are
+    text; `positive` is the one of two classes that binary scores belong to. `class_axis` is the axis of the classes of
+    batches with more than two dimensions; by default the shape of the labels says it. Rows whose label is
+    `ignore_index` are left out.
 
     >>> Columns(scores="score_", kind="logits").kind  # score_0, score_1, ... are logits; all else has its usual name
     'logits'
@@ -29,10 +36,35 @@ class Columns:
     split: str | None = None
     class_names: str | None = None
     kind: Kind | None = None
+    classes: tuple[str, ...] | None = None
+    positive: str | None = None
+    class_axis: int | None = None
+    ignore_index: int | None = None
 
     def __post_init__(self) -> None:
-        known = self.kind is None or self.kind in KINDS
-        require(known, "kind", f"must be one of {', '.join(KINDS)}", repr(self.kind))
+        if self.kind is not None:
+            object.__setattr__(self, "kind", plain_kind(self.kind))
+        if self.classes is not None:
+            fine = isinstance(self.classes, Sequence) and not isinstance(self.classes, str)
+            fine = fine and all(isinstance(each, str) for each in self.classes)
+            require(fine, "classes", "must be a list of names", repr(self.classes))
+            object.__setattr__(self, "classes", tuple(self.classes))
+        double = self.classes is not None and len(set(self.classes)) < len(self.classes)
+        require(not double, "classes", "must differ from one another", ", ".join(self.classes or ()))
+        axis = self.class_axis is None or (isinstance(self.class_axis, int) and not isinstance(self.class_axis, bool))
+        require(axis, "class_axis", "must be the number of the axis that has the classes", repr(self.class_axis))
+        if self.ignore_index is not None:
+            require_whole(self.ignore_index, "ignore_index", -(2**63))
+
+    def names_of(self, name: str, there: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """The names of the classes: those that the caller gave, or those of the file, with which they must agree."""
+        if self.classes is None or there == self.classes:
+            return there
+        if there is not None and sorted(there) == sorted(self.classes):
+            raise InputError(
+                f"{name}: its scores are of the classes {', '.join(there)}, in this order. Leave out --classes."
+            )
+        return self.classes
 
 
 @dataclass(frozen=True, eq=False)

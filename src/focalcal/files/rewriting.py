@@ -5,22 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from focalcal.core.checks import Array, require
 from focalcal.core.score_kinds import Kind
 from focalcal.errors import InputError
-from focalcal.files.checks import check_scores, no_rows
+from focalcal.files.checks import check_scores, checked, no_rows
 from focalcal.files.discovery import find_shards, names_many
+from focalcal.files.memory_limits import rows_per_batch
 from focalcal.files.npy import rewrite_npy_folder
 from focalcal.files.prediction_table import Columns
 from focalcal.files.reading import Progress
 from focalcal.files.shard import Shard
-from focalcal.files.writing import atomic_output, require_writable
+from focalcal.files.table import format_of, suffix_of
+from focalcal.files.writing import atomic_output, require_writable, write_predictions
 
 Calibrate = Callable[[Array, Kind], Array]
 OutputKind = Literal["probs", "log_probs"]
@@ -42,8 +44,10 @@ def rewrite_predictions(
 
     where `calibrate(scores, kind)` gets some rows of scores, (n, K) or (n,), in float32 or float64, and what they are,
     and gives as many in the kind that `to` names. Memory is bounded whatever the size of the file, everything else in
-    it stays as it is, and `out` is complete or as it was. For a directory, a pattern or several files `out` is a
-    directory; `-` writes text to standard output. `progress(rows, total or 0, path)` is called after each batch.
+    it stays as it is, and `out` is complete or as it was. If `out` has the suffix of another format, the file is read
+    whole, and labels, weights, split and class names are all that is kept beside the scores. For a directory, a pattern
+    or several files `out` is a directory; `-` writes text to standard output. `progress(rows, total or 0, path)` is
+    called after each batch.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -59,8 +63,10 @@ def rewrite_predictions(
     with ExitStack() as stack:
         shards = find_shards(path, stack)
         are_many = len(shards) > 1 or names_many(path)
-        places = _in_folder(shards, Path(out)) if are_many else [_single(shards[0], out)]
         job = RewriteJob(calibrate, columns, to, progress, may_be_empty=len(shards) > 1)
+        if not are_many and str(out) != STANDARD_OUTPUT and suffix_of(out) != shards[0].suffix:
+            return job.convert(shards[0], Path(out))
+        places = _in_folder(shards, Path(out)) if are_many else [_single(shards[0], out)]
         if are_many:
             stack.enter_context(_output_folder(Path(out)))
         for shard, place in zip(shards, places, strict=True):
@@ -69,15 +75,13 @@ def rewrite_predictions(
 
 
 def _single(shard: Shard, out: str | Path) -> Path:
-    """The output of a single file, which must have the format of the input."""
+    """The output of a single file in the format of the input."""
     name = shard.source.name
     require_writable(name, shard.format, "rewrite")
     if str(out) == STANDARD_OUTPUT:
         if not shard.format.is_text:
             raise InputError(f"{name}: only text is written to standard output. Name a {shard.suffix} file with --out.")
         return Path(STANDARD_OUTPUT)
-    if Path(out).suffix.lower() != shard.suffix:
-        raise InputError(f"{out}: the output has the format of the input, {name}. Give it the suffix {shard.suffix}.")
     return _not_itself(shard, Path(out))
 
 
@@ -132,6 +136,19 @@ class RewriteJob:
                 shard.rewrite(self, file)
                 if not (self.done or self.may_be_empty):
                     raise no_rows(shard.name)
+
+    def convert(self, shard: Shard, place: Path) -> int:
+        """Write the new file of one shard in the format of another suffix; the number of its rows."""
+        new = format_of(_not_itself(shard, place))
+        require_writable(place, new, "write")
+        table = checked(shard.read(self.columns), need_labels=False, columns=self.columns)
+        calibrated = self.calibrated(shard.name, table.kind, table.num_rows)
+        rows = rows_per_batch(table.num_classes)
+        scores = [calibrated(table.scores[start : start + rows]) for start in range(0, table.num_rows, rows)]
+        parts: dict[str, Any] = {} if "history" in new.holds else {"history": {}}
+        parts |= {part: None for part in ("labels", "weights", "split", "class_names") if part not in new.holds}
+        write_predictions(replace(table, scores=np.concatenate(scores), kind=self.to, **parts), place)
+        return self.done
 
     def calibrated(self, name: str, kind: Kind, total: int = 0) -> Callable[[Array], Array]:
         """A function that checks and calibrates the next rows of a file; `total` is the number of rows, if known."""

@@ -14,7 +14,7 @@ from focalcal.files.joining import joined
 from focalcal.files.prediction_table import Columns, PredictionTable
 from focalcal.files.source_file import SourceFile
 from focalcal.files.stream_parts import StreamPart
-from focalcal.files.table import SNIFFED, FileFormat, format_by_bytes
+from focalcal.files.table import SNIFFED, FileFormat, format_by_bytes, suffix_of
 
 if TYPE_CHECKING:
     from focalcal.files.rewriting import RewriteJob
@@ -60,8 +60,8 @@ class Shard(StreamPart):
     @property
     def suffix(self) -> str:
         """The suffix of the file, or the usual one of its format if it has none."""
-        own = self.source.path.suffix.lower()
-        return own if own in self.format.suffixes else self.format.suffixes[0]
+        own = suffix_of(self.source.path)
+        return own if own.startswith(self.format.suffixes) else self.format.suffixes[0]
 
     def read(self, columns: Columns) -> PredictionTable:
         """All rows, unchecked."""

@@ -22,6 +22,8 @@ PARTS = ("labels", "weights", "split", "class_names", "history")
 # Bytes that are enough to recognise a format.
 SNIFFED = 16
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")
+# What may follow the suffix of text.
+COMPRESSED = (".gz", ".zst")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class FileFormat:
     has the bytes `magic` at the place `magic_at`, if that is known. `holds` are the parts that a file can have beside
     its scores, `extra` is the extra of focalcal that the format needs, and `is_text` says that it may be written to
     standard output. `by_rows` is False where `stream` reads a whole file at a time. `own_memory` says that no table
-    shares memory with the next one; other tables are copied.
+    shares memory with the next one; other tables are copied. `compressible` says that its files may be compressed, with
+    .gz or .zst behind their suffix.
 
     >>> FORMATS["parquet"].suffixes, FORMATS["parquet"].extra
     (('.parquet',), 'files')
@@ -65,6 +68,7 @@ class FileFormat:
     is_text: bool = False
     by_rows: bool = True
     own_memory: bool = False
+    compressible: bool = False
 
     def can(self, task: Task) -> bool:
         """Whether the format has a function for a task; what can be streamed can be read."""
@@ -118,6 +122,19 @@ CSV = FileFormat(
     is_text=True,
     by_rows=False,
     own_memory=True,
+    compressible=True,
+)
+JSONL = FileFormat(
+    "jsonl",
+    (".jsonl", ".ndjson"),
+    "JSON lines: an object for each row, with a list of scores or a number for each class",
+    stream="focalcal.files.jsonl:jsonl_tables",
+    write="focalcal.files.jsonl:write_jsonl",
+    rewrite="focalcal.files.jsonl:rewrite_jsonl",
+    holds=("labels", "weights", "split", "class_names"),
+    is_text=True,
+    own_memory=True,
+    compressible=True,
 )
 PARQUET = FileFormat(
     "parquet",
@@ -156,7 +173,7 @@ SAFETENSORS = FileFormat(
     own_memory=True,
 )
 
-FORMATS: dict[str, FileFormat] = {each.name: each for each in (NPZ, NPY, CSV, PARQUET, ARROW, SAFETENSORS)}
+FORMATS: dict[str, FileFormat] = {each.name: each for each in (NPZ, NPY, CSV, JSONL, PARQUET, ARROW, SAFETENSORS)}
 """All formats by name."""
 
 
@@ -190,14 +207,36 @@ def register_format(file_format: FileFormat) -> None:
     FORMATS[file_format.name] = file_format
 
 
+def suffix_of(path: str | PurePath) -> str:
+    """The suffix of a file in lower case, with that of its compression.
+
+    >>> suffix_of("val.CSV"), suffix_of("val.csv.gz"), suffix_of("val.gz")
+    ('.csv', '.csv.gz', '.gz')
+    """
+    *others, last = ["", *PurePath(path).suffixes]
+    return (others[-1] + last if last.lower() in COMPRESSED and others else last).lower()
+
+
+def _uncompressed(suffix: str) -> str:
+    """The suffix without that of a compression.
+
+    >>> _uncompressed(".csv.gz"), _uncompressed(".csv")
+    ('.csv', '.csv')
+    """
+    return next((suffix.removesuffix(each) for each in COMPRESSED if suffix.endswith(each)), suffix)
+
+
 def format_of(path: str | PurePath) -> FileFormat:
     """The format that a file's suffix stands for.
 
     >>> format_of("val.NPZ").name
     'npz'
     """
-    suffix = PurePath(path).suffix.lower()
-    found = next((each for each in FORMATS.values() if suffix in each.suffixes), None)
+    suffix = suffix_of(path)
+    plain = _uncompressed(suffix)
+    found = next((each for each in FORMATS.values() if plain in each.suffixes), None)
+    if found is not None and suffix != plain and not found.compressible:
+        raise InputError(f"{path}: {found.name} files are not read compressed. Unpack it first.")
     if found is not None:
         return found
     if suffix in _PICKLES:
@@ -207,6 +246,17 @@ def format_of(path: str | PurePath) -> FileFormat:
         )
     said = f"unrecognised file suffix {suffix}" if suffix else "has no suffix that says its format"
     raise InputError(f"{path}: {said}; known are {known_suffixes()}. Save or rename it as one of those.")
+
+
+def is_known(path: str | PurePath) -> bool:
+    """Whether a file may hold predictions, by its suffix.
+
+    >>> is_known("val.csv.gz"), is_known("notes.txt")
+    (True, False)
+    """
+    suffix = suffix_of(path)
+    plain = _uncompressed(suffix)
+    return any(plain in each.suffixes and (each.compressible or suffix == plain) for each in FORMATS.values())
 
 
 def format_by_bytes(begin: bytes) -> FileFormat | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from focalcal.core.checks import Array, ArrayLike, require
+from focalcal.core.checks import Array, ArrayLike, is_number, require
 from focalcal.metrics.prediction_set import Measured, PredictionSet, RowMean
 from focalcal.metrics.read_scores import ReadOptions, mean_of, predicted_rows_of
 
@@ -131,7 +131,8 @@ def s99(
     >>> s99([[0.995, 0.005], [0.6, 0.4]], [0, 0], kind="probs")
     SureShare(share=0.5, accuracy=1.0)
     """
-    require(0 <= threshold <= 1, "threshold", "must lie in [0, 1]", threshold)
+    fine = is_number(threshold) and 0 <= threshold <= 1
+    require(fine, "threshold", "must lie in [0, 1]", repr(threshold))
     rows = predicted_rows_of(scores, labels, ("confidence", "correct"), reading)
     above = f"confidence {threshold:g} or more"
     return SureShare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from focalcal.core.checks import ArrayLike, require
+from focalcal.core.checks import ArrayLike, is_number, require
 from focalcal.core.mmce import MMCE_WIDTH
 from focalcal.core.ranking import Ranking
 from focalcal.kernels.ranking import largest_drift, residual_pair_sum, smooth_error
@@ -38,7 +38,7 @@ def smooth_ece(
     >>> round(smooth_ece([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs"), 4)
     0.35
     """
-    require(sigma is None or sigma > 0, "sigma", "must be positive", sigma)
+    require(sigma is None or (is_number(sigma) and sigma > 0), "sigma", "must be positive", repr(sigma))
 
     def measure(ranked: Ranking) -> float:
         return smooth_error(ranked, sigma)
@@ -87,7 +87,7 @@ def mmce(
     >>> round(mmce([[0.9, 0.1], [0.9, 0.1]], [0, 0], kind="probs"), 4)  # everyone is 0.1 too modest
     0.1
     """
-    require(width > 0, "width", "must be positive", width)
+    require(is_number(width) and width > 0, "width", "must be positive", repr(width))
 
     def measure(ranked: Ranking) -> float:
         total, hits = ranked.total, ranked.total_right

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from focalcal.core.binning import Bins, Norm, Scheme, bin_norm
+from focalcal.core.binning import Bins, Norm, Scheme, bin_norm, require_bins
 from focalcal.core.checks import ArrayLike, require
 from focalcal.metrics.prediction_set import CLASSWISE, Measured, PredictionSet
 from focalcal.metrics.read_scores import PAIRS, ReadOptions, TargetedReadOptions, describe_bins, rows_of
@@ -42,6 +42,7 @@ def ece(
     >>> ece([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs").definition
     'ECE, top label, 15 equal-width bins, l1'
     """
+    require_bins(num_bins, edges)
     rows = rows_of(scores, labels, PAIRS, reading)
     value = rows.combine(bin_norm(rows.bins(num_bins, edges), norm), norm)
     name = "MCE" if norm == "max" else "ECE"
@@ -133,7 +134,8 @@ def ece_debiased(
     >>> round(ece_debiased([[0.9, 0.1]] * 10, [0] * 5 + [1] * 5, kind="probs", num_bins=1), 4)
     0.3636
     """
-    require(norm in ("l1", "l2"), "norm", "must be l1 or l2", repr(norm))
+    require(isinstance(norm, str) and norm in ("l1", "l2"), "norm", "must be l1 or l2", repr(norm))
+    require_bins(num_bins, edges)
     rows = rows_of(scores, labels, PAIRS, reading)
     bins = rows.bins(num_bins, "array_split" if edges == "equal_mass" else edges)
     estimate = _debiased_l2 if norm == "l2" else _debiased_l1
@@ -171,5 +173,6 @@ def ece_sweep(
     >>> ece_sweep([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]], [0, 1, 0], kind="probs").definition
     'ECE, top label, equal-mass bins by monotone sweep, l1'
     """
-    require(edges in ("equal_mass", "equal_width"), "edges", "must be equal_mass or equal_width", repr(edges))
+    known = isinstance(edges, str) and edges in ("equal_mass", "equal_width")
+    require(known, "edges", "must be equal_mass or equal_width", repr(edges))
     return ece(scores, labels, norm=norm, edges=f"{edges}_sweep", **reading)  # type: ignore[arg-type]

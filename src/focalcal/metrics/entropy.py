@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from focalcal.core.checks import ArrayLike, require, require_distribution, to_float_tensor
-from focalcal.core.score_kinds import Kind
+from focalcal.core.score_kinds import GivenKind
 from focalcal.metrics.prediction_set import Measured, PredictionSet, RowMean
 from focalcal.metrics.read_scores import ReadOptions, predicted_rows_of
 from focalcal.predictions.arrays import Predictions
@@ -67,7 +67,7 @@ def entropy(
     )
 
 
-def kl_to_posterior(scores: ArrayLike, posterior: ArrayLike, *, kind: Kind = "logits") -> Measured:
+def kl_to_posterior(scores: ArrayLike, posterior: ArrayLike, *, kind: GivenKind = "logits") -> Measured:
     r"""The mean Kullback-Leibler divergence of the predictions from the true posterior, where that is known.
 
     $$ \frac1N \sum_n \sum_k \eta_{nk} \log \frac{\eta_{nk}}{p_{nk}} $$

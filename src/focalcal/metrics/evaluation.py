@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins
-from focalcal.core.checks import Array, ArrayLike, require, to_array
-from focalcal.core.score_kinds import Kind
+from focalcal.core.checks import Array, ArrayLike, require, require_whole, to_array
+from focalcal.core.score_kinds import GivenKind
 from focalcal.metrics.prediction_set import RowMean
 from focalcal.metrics.summary import Summary
 from focalcal.metrics.table import MEASURES, Measure, MeasureValues, measure_means
@@ -29,6 +29,8 @@ SCHEMA = 1
 _FEW_ROWS = 50
 # What is shown of each group.
 _SHOWN = ("accuracy", "mean_confidence", "nll", "ece", "ada_ece", "classwise_ece")
+# As many class names stand in the title.
+_NAMES_SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +40,8 @@ class Evaluation(MeasureValues):
     Each measure of the table is an attribute, and an item by its name. Undefined numbers are None: the entropy of wrong
     predictions where there are none, top-5 accuracy of fewer than five classes, the classwise error where it was not
     asked for. `definitions` says in words what each number is, `warnings` which ones are not to be trusted. `bins` are
-    the equal-width bins of `ece`, `equal_mass_bins` those of `ada_ece`.
+    the equal-width bins of `ece`, `equal_mass_bins` those of `ada_ece`. `class_names` has the names of the classes in
+    the order of their numbers, if labels were text or scores a data frame with named columns.
 
     >>> from focalcal import evaluate
     >>> result = evaluate([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [0, 1, 1])
@@ -55,6 +58,7 @@ class Evaluation(MeasureValues):
     equal_mass_bins: Bins
     warnings: tuple[str, ...] = ()
     definitions: dict[str, str] = field(default_factory=dict)
+    class_names: tuple[str, ...] | None = None
 
     if not TYPE_CHECKING:  # types know the names of the table
 
@@ -85,6 +89,8 @@ class Evaluation(MeasureValues):
             value = getattr(self, each.name)
             if each.name == "values":
                 plain |= value
+            elif each.name == "class_names":  # left out where there are none
+                plain |= {} if value is None else {"class_names": list(value)}
             else:
                 plain[each.name] = _bins_to_dict(value) if isinstance(value, Bins) else value
         return plain | {"warnings": list(self.warnings), "definitions": dict(self.definitions)}
@@ -96,11 +102,13 @@ class Evaluation(MeasureValues):
         require(
             known, "evaluation", f"must have schema {SCHEMA}", plain.get("schema"), "It was written by another version."
         )
-        own = {each.name: plain[each.name] for each in fields(Evaluation) if each.name != "values"}
-        values = {name: value for name, value in plain.items() if name not in own and name != "schema"}
+        own = {each.name: plain[each.name] for each in fields(Evaluation) if each.name not in ("values", "class_names")}
+        values = {name: value for name, value in plain.items() if name not in {*own, "schema", "class_names"}}
+        names = plain.get("class_names")
         for name in ("bins", "equal_mass_bins"):
             own[name] = Bins(**{key: torch.tensor(column, dtype=torch.float64) for key, column in own[name].items()})
-        return Evaluation(values=values, **own | {"warnings": tuple(own["warnings"])})
+        own |= {"warnings": tuple(own["warnings"]), "class_names": None if names is None else tuple(names)}
+        return Evaluation(values=values, **own)
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """`to_dict` as JSON; an infinite NLL is written as a string, which JSON has no number for."""
@@ -126,10 +134,14 @@ class Evaluation(MeasureValues):
         """Name and formatted value of each measure, for tables."""
         return [(name, _shown(value)) for name, value in self.values.items()]
 
+    def _head(self) -> str:
+        named = "" if self.class_names is None else f" ({_numbered(self.class_names)})"
+        return f"{self.n:,} rows, {self.num_classes:,} classes{named}, {self.num_bins} bins"
+
     def __rich__(self) -> Any:
         from rich.table import Table
 
-        title = f"{self.n:,} rows, {self.num_classes:,} classes, {self.num_bins} bins"
+        title = self._head()
         table = Table("measure", "value", "what it is", title=title, caption="\n".join(self.warnings) or None)
         table.columns[1].justify = "right"
         for name, value in self.rows():
@@ -137,9 +149,8 @@ class Evaluation(MeasureValues):
         return table
 
     def __str__(self) -> str:
-        head = f"{self.n:,} rows, {self.num_classes:,} classes, {self.num_bins} bins"
         lines = [f"  {name:22s} {value:>8s}  {self.definitions.get(name, '')}".rstrip() for name, value in self.rows()]
-        return "\n".join([head, *lines, *(f"  warning: {warning}" for warning in self.warnings)])
+        return "\n".join([self._head(), *lines, *(f"  warning: {warning}" for warning in self.warnings)])
 
     def plot(self, ax: Any = None) -> Any:
         """A reliability diagram: accuracy against confidence, one bar per bin, with 95 % bands of the accuracy.
@@ -164,8 +175,9 @@ class Evaluation(MeasureValues):
             for name, value in self.rows()
         )
         notes = "".join(f"<li>{escape(warning)}</li>" for warning in self.warnings)
-        head = f"{self.n:,} rows, {self.num_classes:,} classes, {self.num_bins} bins"
-        return f"<table><caption>{head}</caption>{cells}</table>" + (f"<ul>{notes}</ul>" if notes else "")
+        return f"<table><caption>{escape(self._head())}</caption>{cells}</table>" + (
+            f"<ul>{notes}</ul>" if notes else ""
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,6 +236,12 @@ class GroupedEvaluation(Mapping[str, Evaluation]):
         return "\n".join(lines)
 
 
+def _numbered(names: tuple[str, ...]) -> str:
+    """The first names of classes with their numbers."""
+    said = ", ".join(f"{k} {name}" for k, name in enumerate(names[:_NAMES_SHOWN]))
+    return said + (", ..." if len(names) > _NAMES_SHOWN else "")
+
+
 def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
@@ -233,11 +251,13 @@ def evaluate(
     scores: ArrayLike | Stream,
     labels: ArrayLike | None = ...,
     *,
-    kind: Kind = ...,
+    kind: GivenKind = ...,
     num_bins: int = ...,
     classwise: bool = ...,
     sample_weight: ArrayLike | None = ...,
     ignore_index: int | None = ...,
+    class_axis: int = ...,
+    class_names: Sequence[str] | None = ...,
     by: None = ...,
     engine: str | None = ...,
 ) -> Evaluation: ...
@@ -248,11 +268,13 @@ def evaluate(
     scores: ArrayLike | Stream,
     labels: ArrayLike | None = ...,
     *,
-    kind: Kind = ...,
+    kind: GivenKind = ...,
     num_bins: int = ...,
     classwise: bool = ...,
     sample_weight: ArrayLike | None = ...,
     ignore_index: int | None = ...,
+    class_axis: int = ...,
+    class_names: Sequence[str] | None = ...,
     by: str | ArrayLike,
     engine: str | None = ...,
 ) -> GroupedEvaluation: ...
@@ -262,11 +284,13 @@ def evaluate(
     scores: ArrayLike | Stream,
     labels: ArrayLike | None = None,
     *,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     num_bins: int = 15,
     classwise: bool = True,
     sample_weight: ArrayLike | None = None,
     ignore_index: int | None = None,
+    class_axis: int = 1,
+    class_names: Sequence[str] | None = None,
     by: str | ArrayLike | None = None,
     engine: str | None = None,
 ) -> Evaluation | GroupedEvaluation:
@@ -288,11 +312,12 @@ def evaluate(
     >>> evaluate([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]], [0, 1, 1], by=["en", "de", "en"])["en"].accuracy
     1.0
     """
-    require(isinstance(num_bins, int) and num_bins >= 1, "num_bins", "must be a whole number from 1", num_bins)
+    require_whole(num_bins, "num_bins", 1)
+    names: tuple[str, ...] | None = None
     if isinstance(scores, Stream):
-        own = labels is None and sample_weight is None and ignore_index is None
+        own = labels is None and sample_weight is None and ignore_index is None and class_names is None
         rule = "must be left out with a stream, which brings its own"
-        require(own, "labels", rule, "labels, weights or ignore_index")
+        require(own and class_axis == 1, "labels", rule, "labels, weights, ignore_index, class_axis or class_names")
         require(by is None or isinstance(by, str), "by", "must name a column of the stream", type(by).__name__)
         summarise = _summarise(num_bins, classwise, scores.most_rows)
         summaries = scores.on(engine).reduce(summarise, _merged, by=by)  # type: ignore[arg-type]
@@ -300,16 +325,25 @@ def evaluate(
     else:
         require(engine is None, "engine", "is for streams; arrays are read where they are", repr(engine))
         require(labels is not None, "labels", "must be given with scores", "none")
-        predictions = Predictions(scores, labels, kind=kind, sample_weight=sample_weight, ignore_index=ignore_index)
+        predictions = Predictions(
+            scores,
+            labels,
+            kind=kind,
+            sample_weight=sample_weight,
+            ignore_index=ignore_index,
+            class_axis=class_axis,
+            class_names=class_names,
+        )
+        names = predictions.class_names
         fix = "Leave those rows out before."
         require(by is None or ignore_index is None, "by", "does not go with ignore_index", ignore_index, fix)
         groups = None if by is None else _names_of_groups(by, predictions.num_rows)
         summaries = _summarise(num_bins, classwise)(iter([Batch("scores", predictions, groups)]))
     if by is None:
-        return evaluation_of(summaries[_ALL])
+        return evaluation_of(summaries[_ALL], names)
     together = functools.reduce(Summary.merge, summaries.values())
-    each = {name: evaluation_of(summaries[name]) for name in sorted(summaries)}
-    return GroupedEvaluation(by if isinstance(by, str) else "group", evaluation_of(together), each)
+    each = {name: evaluation_of(summaries[name], names) for name in sorted(summaries)}
+    return GroupedEvaluation(by if isinstance(by, str) else "group", evaluation_of(together, names), each)
 
 
 # The one group where nothing is asked for by groups: no name is empty.
@@ -363,13 +397,14 @@ def _names_of_groups(by: Any, num_rows: int) -> Array:
     return given.astype(str)
 
 
-def evaluation_of(summary: Summary) -> Evaluation:
+def evaluation_of(summary: Summary, class_names: tuple[str, ...] | None = None) -> Evaluation:
     """Each measure of the table, computed from a summary."""
     measured = {name: _measured(measure, summary) for name, measure in MEASURES.items() if measure.in_evaluate}
     values = {name: None if value is None or math.isnan(value) else float(value) for name, value in measured.items()}
     fewer = summary.most_bins(summary.num_bins)
     bins, equal_mass = summary.bins(summary.num_bins, "equal_width"), summary.bins(fewer, "equal_mass")
-    warnings = _warnings(bins, equal_mass, summary.num_bins, summary.label_counts > 0, values["nll"])
+    absent = [class_names[k] if class_names else str(k) for k in np.flatnonzero(summary.label_counts <= 0)]
+    warnings = _warnings(bins, equal_mass, summary.num_bins, absent, summary.num_classes, values["nll"])
     return Evaluation(
         n=summary.num_rows,
         num_classes=summary.num_classes,
@@ -384,6 +419,7 @@ def evaluation_of(summary: Summary) -> Evaluation:
             for name, value in measured.items()
             if value is not None
         },
+        class_names=class_names,
     )
 
 
@@ -395,7 +431,9 @@ def _measured(measure: Measure, summary: Summary) -> Any:
     return measure.of(rows, summary.num_bins)
 
 
-def _warnings(bins: Bins, equal_mass: Bins, num_bins: int, present: Array, nll: float | None) -> tuple[str, ...]:
+def _warnings(
+    bins: Bins, equal_mass: Bins, num_bins: int, absent: list[str], num_classes: int, nll: float | None
+) -> tuple[str, ...]:
     """What a reader should know before trusting the numbers."""
     found = []
     thin = int(((bins.count > 0) & (bins.count < _FEW_ROWS)).sum())
@@ -407,10 +445,9 @@ def _warnings(bins: Bins, equal_mass: Bins, num_bins: int, present: Array, nll: 
         found.append(
             f"There are only {len(equal_mass.count)} rows: that many bins of equal mass instead of {num_bins}."
         )
-    absent = np.flatnonzero(~present)
-    if len(absent):
-        named = ", ".join(map(str, absent[:5])) + (", ..." if len(absent) > 5 else "")
-        found.append(f"{len(absent)} of {len(present)} classes do not occur in the labels: {named}.")
+    if absent:
+        named = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
+        found.append(f"{len(absent)} of {num_classes} classes do not occur in the labels: {named}.")
     if nll is not None and math.isinf(nll):
         found.append("Some label has probability 0: nll is infinite.")
     return tuple(found)

@@ -11,12 +11,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from focalcal.core.checks import Array, ArrayLike, require
-from focalcal.core.score_kinds import Kind
+from focalcal.core.checks import Array, ArrayLike, require, require_whole
+from focalcal.core.score_kinds import GivenKind
 from focalcal.metrics.classwise_rows import ClasswiseRows
 from focalcal.metrics.predicted_rows import PredictedRows, require_resampling
 from focalcal.metrics.prediction_set import PredictionSet
-from focalcal.metrics.read_scores import read
+from focalcal.metrics.read_scores import ReadOptions, read
 from focalcal.metrics.table import MEASURES, MeasureFunction, measure_for
 from focalcal.predictions.arrays import Target
 
@@ -72,10 +72,12 @@ def bootstrap(
     level: float = 0.95,
     method: Method = "auto",
     seed: int = 0,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     target: Target | None = None,
     sample_weight: ArrayLike | None = None,
     ignore_index: int | None = None,
+    class_axis: int = 1,
+    class_names: Sequence[str] | None = None,
     **options: Any,
 ) -> Interval:
     r"""A bootstrap interval of any measure.
@@ -98,7 +100,14 @@ def bootstrap(
     (0.8, True)
     """
     measure, name = _resolve(metric)
-    rows = _rows_for(measure, scores, labels, kind, target, sample_weight, ignore_index)
+    reading = ReadOptions(
+        kind=kind,
+        sample_weight=sample_weight,
+        ignore_index=ignore_index,
+        class_axis=class_axis,
+        class_names=class_names,
+    )
+    rows = _rows_for(measure, scores, labels, target, reading)
     return _intervals({name: partial(measure, **options)}, rows, num_resamples, level, method, seed)[name]
 
 
@@ -111,10 +120,12 @@ def bootstrap_each(
     level: float = 0.95,
     method: Method = "auto",
     seed: int = 0,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     target: Target = "top_label",
     sample_weight: ArrayLike | None = None,
     ignore_index: int | None = None,
+    class_axis: int = 1,
+    class_names: Sequence[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Interval]:
     """Bootstrap intervals of several measures from the same resamples, which are drawn only once.
@@ -126,11 +137,19 @@ def bootstrap_each(
     >>> found["accuracy"] == bootstrap("accuracy", [[2.0, 0.0]] * 50, [0] * 40 + [1] * 10)
     True
     """
+    several = isinstance(metrics, (Mapping, Sequence)) and not isinstance(metrics, str)
+    require(several, "metrics", "must be several names of measures, or functions by name", repr(metrics))
     named = metrics if isinstance(metrics, Mapping) else {name: name for name in metrics}
     measures = {name: _resolve(metric)[0] for name, metric in named.items()}
     require(len(measures) > 0, "metrics", "must name at least one measure", "none")
-    reading = (kind, target, sample_weight, ignore_index)
-    rows = _rows_for(None, scores, labels, *reading)
+    reading = ReadOptions(
+        kind=kind,
+        sample_weight=sample_weight,
+        ignore_index=ignore_index,
+        class_axis=class_axis,
+        class_names=class_names,
+    )
+    rows = _rows_for(None, scores, labels, target, reading)
     return _intervals(measures, rows, num_resamples, level, method, seed, progress)
 
 
@@ -143,7 +162,7 @@ def _intervals(
     seed: int,
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Interval]:
-    _require_options(num_resamples, level, method)
+    _require_options(num_resamples, level, method, seed)
     rows = rows.in_order() if isinstance(rows, PredictedRows) else rows
     measured = {name: _value(measure(rows), name) for name, measure in measures.items()}
     drawn = replicates(measures, rows, num_resamples=num_resamples, seed=seed, progress=progress)
@@ -215,10 +234,12 @@ def compare(
     level: float = 0.95,
     method: Method = "auto",
     seed: int = 0,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     target: Target | None = None,
     sample_weight: ArrayLike | None = None,
     ignore_index: int | None = None,
+    class_axis: int = 1,
+    class_names: Sequence[str] | None = None,
     **options: Any,
 ) -> Comparison:
     """Whether two sets of predictions of the same rows differ in a measure: the same rows are drawn for both.
@@ -232,10 +253,16 @@ def compare(
     >>> result.difference > 0, result.p_value < 0.05
     (True, True)
     """
-    _require_options(num_resamples, level, method)
+    _require_options(num_resamples, level, method, seed)
     measure, name = _resolve(metric)
-    reading = (kind, target, sample_weight, ignore_index)
-    first, second = _rows_for(measure, a, labels, *reading), _rows_for(measure, b, labels, *reading)
+    reading = ReadOptions(
+        kind=kind,
+        sample_weight=sample_weight,
+        ignore_index=ignore_index,
+        class_axis=class_axis,
+        class_names=class_names,
+    )
+    first, second = (_rows_for(measure, scores, labels, target, reading) for scores in (a, b))
     same = first.num_rows == second.num_rows
     require(same, "b", f"must have as many rows as a, {first.num_rows}", second.num_rows)
 
@@ -258,10 +285,11 @@ def compare(
     return Comparison(of_a - of_b, low, high, p_value, of_a, of_b, level, method, num_resamples, definition)
 
 
-def _require_options(num_resamples: int, level: float, method: str) -> None:
+def _require_options(num_resamples: int, level: float, method: str, seed: int) -> None:
     require_resampling(num_resamples, level)
+    require_whole(seed, "seed", 0)
     known = get_args(Method)
-    require(method in known, "method", f"must be one of {', '.join(known)}", repr(method))
+    require(isinstance(method, str) and method in known, "method", f"must be one of {', '.join(known)}", repr(method))
 
 
 def usual_resamples(num_rows: int) -> int:
@@ -299,10 +327,8 @@ def _rows_for(
     measure: MeasureFunction | None,
     scores: ArrayLike | PredictionSet,
     labels: ArrayLike | None,
-    kind: Kind,
     target: Target | None,
-    sample_weight: ArrayLike | None,
-    ignore_index: int | None,
+    reading: ReadOptions,
 ) -> PredictedRows | ClasswiseRows:
     """The rows of all columns, for classwise measures those of all classes."""
     if isinstance(scores, (PredictedRows, ClasswiseRows)):
@@ -311,7 +337,7 @@ def _rows_for(
     if target is None:  # class 0 is a target, too
         known = None if measure is None else measure_for(measure)
         target = "classwise" if known is not None and known.reads == ("classes",) else "top_label"
-    rows = read(scores, labels, kind=kind, target=target, sample_weight=sample_weight, ignore_index=ignore_index)  # type: ignore[arg-type]
+    rows = read(scores, labels, target=target, **reading)  # type: ignore[arg-type]
     assert isinstance(rows, (PredictedRows, ClasswiseRows))
     return rows
 

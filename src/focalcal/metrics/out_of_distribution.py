@@ -8,7 +8,7 @@ import numpy as np
 
 from focalcal.core.checks import Array, ArrayLike, require
 from focalcal.core.ranking import dense_rank
-from focalcal.core.score_kinds import Kind
+from focalcal.core.score_kinds import GivenKind, plain_kind
 from focalcal.kernels.ranking import area_under_roc, ranked_rows
 from focalcal.metrics.prediction_set import Measured
 from focalcal.predictions.arrays import Predictions
@@ -19,18 +19,19 @@ OodScore = Literal["entropy", "max_prob", "energy"]
 _COLUMN = {"entropy": "entropy", "max_prob": "confidence", "energy": "energy"}
 
 
-def normality(scores: ArrayLike, kind: Kind, score: OodScore, argument: str) -> Array:
+def normality(scores: ArrayLike, kind: GivenKind, score: OodScore, argument: str) -> Array:
     """How much like in-distribution each row looks: higher means more."""
-    require(score in _COLUMN, "score", f"must be one of {', '.join(_COLUMN)}", repr(score))
+    require(isinstance(score, str) and score in _COLUMN, "score", f"must be one of {', '.join(_COLUMN)}", repr(score))
     fix = "An energy is a sum over logits; probabilities have lost it."
-    require(score != "energy" or kind == "logits", "kind", "must be logits for score=energy", repr(kind), fix)
+    fine = score != "energy" or plain_kind(kind) == "logits"
+    require(fine, "kind", "must be logits for score=energy", repr(kind), fix)
     predictions, name = Predictions(scores, None, kind=kind, argument=argument), _COLUMN[score]
     column = np.concatenate([chunk.columns((name,))[name] for chunk in predictions.chunks()])
     return -column if score == "entropy" else column
 
 
 def ood_auroc(
-    in_scores: ArrayLike, out_scores: ArrayLike, *, kind: Kind = "logits", score: OodScore = "entropy"
+    in_scores: ArrayLike, out_scores: ArrayLike, *, kind: GivenKind = "logits", score: OodScore = "entropy"
 ) -> Measured:
     r"""How well a score tells known from unknown inputs: the area under the ROC curve.
 
@@ -49,7 +50,7 @@ def ood_auroc(
 
 
 def fpr95(
-    in_scores: ArrayLike, out_scores: ArrayLike, *, kind: Kind = "logits", score: OodScore = "entropy"
+    in_scores: ArrayLike, out_scores: ArrayLike, *, kind: GivenKind = "logits", score: OodScore = "entropy"
 ) -> Measured:
     """The share of unknown inputs that pass as known where 95 % of the known ones do.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from focalcal.core.binning import Bins, Scheme, bin_of, bin_ranked
-from focalcal.core.checks import Array, require
+from focalcal.core.checks import Array, is_number, require, require_whole
 from focalcal.core.ranking import Ranking, dense_rank, whole_numbers
 from focalcal.errors import InputError
 from focalcal.kernels.bins import bin_predictions
@@ -201,8 +201,8 @@ class _Order:
 
 def require_resampling(num_resamples: int, level: float) -> None:
     """Refuse too few resamples and levels that are no probabilities."""
-    require(num_resamples >= 100, "num_resamples", "must be at least 100", num_resamples, "1,000 is usual.")
-    require(0 < level < 1, "level", "must lie between 0 and 1", level)
+    require_whole(num_resamples, "num_resamples", 100, "1,000 is usual.")
+    require(is_number(level) and 0 < level < 1, "level", "must lie between 0 and 1", repr(level))
 
 
 def _fixed_bins(rows: PredictedRows, num_bins: int) -> tuple[Tensor, list[Any], Tensor]:

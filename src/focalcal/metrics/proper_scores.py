@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from focalcal.core.binning import Scheme
+from focalcal.core.binning import Scheme, require_bins
 from focalcal.core.checks import ArrayLike
 from focalcal.metrics.prediction_set import CLASSWISE, Measured, PredictionSet, RowMean
 from focalcal.metrics.read_scores import PAIRS, ReadOptions, TargetedReadOptions, describe_bins, mean_of, rows_of
@@ -97,6 +97,7 @@ def brier_decomposition(
     (0.16, 0.25, 0.0)
     """
     rows = rows_of(scores, labels, PAIRS, reading)
+    require_bins(num_bins, edges)
     bins = rows.bins(num_bins, edges)
     parts: list[Any] = [
         (bins.weight * bins.gap**2).sum(-1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from focalcal.core.binning import Scheme
 from focalcal.core.checks import Array, ArrayLike, require, to_array
-from focalcal.core.score_kinds import Kind
+from focalcal.core.score_kinds import GivenKind
 from focalcal.metrics.classwise_rows import ClasswiseRows
 from focalcal.metrics.predicted_rows import PredictedRows
 from focalcal.metrics.prediction_set import COLUMNS, Measured, PredictionSet, RowMean
@@ -25,9 +25,11 @@ PAIRS = ("confidence", "correct")
 class ReadOptions(TypedDict, total=False):
     """How every measure reads scores; see `read`."""
 
-    kind: Kind
+    kind: GivenKind
     sample_weight: ArrayLike | None
     ignore_index: int | None
+    class_axis: int
+    class_names: Sequence[str] | None
 
 
 class TargetedReadOptions(ReadOptions, total=False):
@@ -40,27 +42,44 @@ def read(
     scores: ArrayLike,
     labels: ArrayLike,
     *,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     target: Target = "top_label",
     sample_weight: ArrayLike | None = None,
     ignore_index: int | None = None,
+    class_axis: int = 1,
+    class_names: Sequence[str] | None = None,
     columns: tuple[str, ...] = COLUMNS,
 ) -> PredictionSet:
     """Read scores once for many measures; each takes the result in place of scores and labels.
 
-    where `scores` are (N, K), (N,) for binary scores of the positive class, or (N, K, d1, ...), `labels` are class
-    numbers, `kind` says what the scores are, and `target` whose confidence is meant: that of the predicted class
-    (`"top_label"`), of class 1 of two (`"positive"`), of the class with a given number, or of every class in turn
-    (`"classwise"`). Probabilities must sum to 1 within 1e-5; rows for which that does not hold within rounding are
-    divided by their sum.
+    where `scores` are (N, K), (N,) for binary scores of the positive class, or have more dimensions: the classes are
+    along `class_axis`, which is 1 for images (N, K, H, W) and -1 for tokens (B, T, K). `kind` says what the scores are:
+    logits, log_probs, probs, or log_scores, which are not normalised and read as logits. `target` says whose confidence
+    is meant: that of the predicted class (`"top_label"`), of class 1 of two (`"positive"`), of the class with a given
+    number, or of every class in turn (`"classwise"`). Probabilities must sum to 1 within 1e-5, or as closely as their
+    rounding to 2, 3 or 4 digits allows; rows that do not sum to 1 within the rounding of their precision are divided by
+    their sum.
+
+    `labels` are class numbers from 0, also as floats; booleans, for two classes; or names, as text or categories. Names
+    are looked up among `class_names`, or among the columns of scores that are a data frame. Without either, the sorted
+    labels are the names of the classes, and each class must occur. Data frames and columns may come from pandas, polars
+    or pyarrow; their rows are matched by position, whatever their index.
 
     >>> from focalcal import metrics
     >>> rows = metrics.read([[2.0, 0.0], [0.0, 1.0]], [0, 0])
     >>> round(metrics.accuracy(rows), 3), round(metrics.nll(rows), 3)
     (0.5, 0.72)
     """
-    predictions = Predictions(scores, labels, kind=kind, sample_weight=sample_weight, ignore_index=ignore_index)
-    if target == "classwise":
+    predictions = Predictions(
+        scores,
+        labels,
+        kind=kind,
+        sample_weight=sample_weight,
+        ignore_index=ignore_index,
+        class_axis=class_axis,
+        class_names=class_names,
+    )
+    if isinstance(target, str) and target == "classwise":
         return ClasswiseRows(predictions)
     number, described = target_class(target, predictions.num_classes)
     joined: dict[str, Array] = {}
@@ -82,9 +101,9 @@ def read(
 
 def target_class(target: Target, num_classes: int) -> tuple[int | None, str]:
     """The number of the class that a target means, None for the predicted one, and its name in definitions."""
-    if target == "top_label":
+    if isinstance(target, str) and target == "top_label":
         return None, "top label"
-    if target == "positive":
+    if isinstance(target, str) and target == "positive":
         fix = 'Give the number of the class, or target="classwise".'
         require(num_classes == 2, "target", "is positive for two classes only", f"{num_classes} classes", fix)
         return 1, "positive class"
@@ -102,8 +121,10 @@ def from_pairs(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: Arra
     0.5
     """
     given = to_array(confidence, "confidence")
+    require(given.dtype.kind in "fiub", "confidence", "must be numbers", given.dtype)
     given = given if given.dtype in (np.float32, np.float64) else given.astype(np.float64)
     right = to_array(correct, "correct")
+    require(right.dtype.kind in "fiub", "correct", "must be 0 or 1", right.dtype)
     require(given.ndim == 1 and len(given) >= 1, "confidence", "must have shape (N,) with N >= 1", given.shape)
     require(right.shape == given.shape, "correct", "must have confidence's shape", right.shape)
     inside = bool(((given >= 0) & (given <= 1)).all())

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.core.binning import Bins, Scheme, bin_norm
-from focalcal.core.checks import Array, ArrayLike, require
+from focalcal.core.binning import Bins, Scheme, bin_norm, require_bins
+from focalcal.core.checks import Array, ArrayLike, is_number, require, require_whole
 from focalcal.core.ranking import Ranking
-from focalcal.core.score_kinds import Kind
+from focalcal.core.score_kinds import GivenKind
 from focalcal.drawing.reliability import Bars
 from focalcal.kernels.bins import bin_predictions
 from focalcal.metrics.predicted_rows import PredictedRows, require_resampling
@@ -43,6 +43,7 @@ def reliability(
     >>> reliability([[0.9, 0.1], [0.8, 0.2]], [0, 1], kind="probs", num_bins=2).accuracy
     tensor([0.0000, 0.5000], dtype=torch.float64)
     """
+    require_bins(num_bins, edges)
     return rows_of(scores, labels, PAIRS, reading).bins(num_bins, edges)
 
 
@@ -56,7 +57,7 @@ def accuracy_bands(bins: Bins, level: float = 0.95) -> tuple[Tensor, Tensor]:
     >>> [round(float(end), 3) for end in accuracy_bands(bins)]
     [0.555, 0.997]
     """
-    require(0 < level < 1, "level", "must lie between 0 and 1", level)
+    require(is_number(level) and 0 < level < 1, "level", "must lie between 0 and 1", repr(level))
     from scipy.special import betaincinv
 
     count, hits = bins.count.numpy(), (bins.accuracy * bins.count).numpy()
@@ -98,7 +99,7 @@ def consistency_bars(
     level: float = 0.95,
     num_resamples: int = 1000,
     seed: int = 0,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     target: Target = "top_label",
     ignore_index: int | None = None,
 ) -> ConsistencyBars:
@@ -114,12 +115,14 @@ def consistency_bars(
     (True, 0.03)
     """
     require_resampling(num_resamples, level)
+    require_whole(seed, "seed", 0)
     rows = scores
     if not isinstance(rows, PredictionSet):
         require(labels is not None, "labels", "must be given beside scores", None)
         reading = {"kind": kind, "target": target, "ignore_index": ignore_index, "columns": PAIRS}
         rows = read(scores, labels, **reading)  # type: ignore[arg-type]
     require(rows.target != CLASSWISE, "target", "must be one class or the top label here", rows.target)
+    require_bins(num_bins, edges)
     bins = rows.bins(num_bins, edges)
     redrawn = rows.each(lambda ordered: _redraw(ordered, bins, num_resamples, seed))
     accuracy = torch.from_numpy(redrawn)
@@ -206,7 +209,7 @@ def train_val_bins(
     val_scores: ArrayLike,
     val_labels: ArrayLike,
     *,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     num_bins: int = 15,
     edges: Scheme | Tensor = "equal_mass",
 ) -> TrainValBins:

@@ -34,7 +34,8 @@ def auroc_correctness(
     >>> auroc_correctness([[3.0, 0.0], [2.0, 0.0], [1.0, 0.0]], [0, 0, 1])
     1.0
     """
-    require(by in ("confidence", "entropy"), "by", "must be confidence or entropy", repr(by))
+    known = isinstance(by, str) and by in ("confidence", "entropy")
+    require(known, "by", "must be confidence or entropy", repr(by))
     rows = predicted_rows_of(scores, labels, (*PAIRS, by), reading)
     value = rows.each(area_under_roc) if by == "confidence" else rows.by_entropy().each(area_under_roc)
     measured: Measured = rows.report(value, f"AUROC of correctness by {by}")

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from focalcal.core.checks import Array, ArrayLike, require
 from focalcal.core.confidence_histogram import CELLS, cut_error
-from focalcal.core.score_kinds import KINDS, Kind
+from focalcal.core.score_kinds import GivenKind, plain_kind
 from focalcal.errors import MissingExtraError
 from focalcal.metrics.calibration_error import ece_debiased
 from focalcal.metrics.evaluation import Evaluation, evaluation_of
@@ -65,15 +65,30 @@ class StreamingMetric(Metric):
     reads: tuple[Reads, ...] = ()  # the measures of the family: those of the table that read just this
     sums: tuple[str, ...] = ()  # states that are added up
     lists: Mapping[str, torch.dtype] = {}  # states that are strung together
-    settings = ("kind", "ignore_index", "num_bins", "num_classes", "target", "exact")  # alike in all that is merged
+    settings = (
+        "kind",
+        "ignore_index",
+        "class_axis",
+        "num_bins",
+        "num_classes",
+        "target",
+        "exact",
+    )  # alike in all that is merged
 
-    def __init__(self, *measures: str, kind: Kind = "logits", ignore_index: int | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *measures: str,
+        kind: GivenKind = "logits",
+        ignore_index: int | None = None,
+        class_axis: int = 1,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         known = self.measures()
         unknown = [name for name in measures if name not in known]
         require(not unknown, "measures", f"must be among {', '.join(known)}", ", ".join(unknown))
-        require(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", repr(kind))
-        self.chosen, self.kind, self.ignore_index = measures, kind, ignore_index
+        self.chosen, self.kind = measures, plain_kind(kind)
+        self.ignore_index, self.class_axis = ignore_index, class_axis
         self._failure: Exception | None = None  # of a batch, kept until the processes meet
         self._waited_for = True  # whether other processes will meet this one before it raises
 
@@ -160,6 +175,7 @@ class StreamingMetric(Metric):
 
     def _summary(self, scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> Summary:
         reading = {"kind": self.kind, "sample_weight": sample_weight, "ignore_index": self.ignore_index}
+        reading |= {"class_axis": self.class_axis}
         predictions = Predictions(scores, labels, may_be_empty=True, **reading)  # type: ignore[arg-type]
         expected = getattr(self, "num_classes", predictions.num_classes)
         require(predictions.num_classes == expected, "scores", f"must have {expected} classes", predictions.num_classes)
@@ -227,7 +243,9 @@ class Scores(StreamingMetric):
     sums = ("score_sums",)
     score_sums: Tensor
 
-    def __init__(self, *measures: str, kind: Kind = "logits", ignore_index: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, *measures: str, kind: GivenKind = "logits", ignore_index: int | None = None, **options: Any
+    ) -> None:
         super().__init__(*measures, kind=kind, ignore_index=ignore_index, **options)
         self._sum_state("score_sums", len(measure_means()), 2)
 
@@ -265,7 +283,7 @@ class EqualWidth(StreamingMetric):
         self,
         *measures: str,
         num_bins: int = 15,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         target: Target = "top_label",
         ignore_index: int | None = None,
         **options: Any,
@@ -318,7 +336,7 @@ class Classwise(StreamingMetric):
         *measures: str,
         num_classes: int,
         num_bins: int = 15,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         ignore_index: int | None = None,
         **options: Any,
     ) -> None:
@@ -377,7 +395,7 @@ class Ranked(StreamingMetric):
         *measures: str,
         num_bins: int = 15,
         exact: bool = True,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         target: Target = "top_label",
         ignore_index: int | None = None,
         **options: Any,
@@ -438,7 +456,7 @@ class Everything(Classwise):
         *,
         num_classes: int,
         num_bins: int = 15,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         ignore_index: int | None = None,
         **options: Any,
     ) -> None:

@@ -18,20 +18,31 @@ from focalcal.core.checks import (
     SUM_TOLERANCE,
     Array,
     ArrayLike,
+    own_values,
     plain_array,
     require,
     require_label_range,
+    require_whole,
     to_array,
     to_float_tensor,
-    to_label_tensor,
 )
+from focalcal.core.frames import is_frame, read_frame
 from focalcal.core.masking import MaskedLabelError, mask_limit, unify_masks
-from focalcal.core.score_kinds import KINDS, Kind, rounding_of_sums, with_unit_sums
+from focalcal.core.score_kinds import (
+    GivenKind,
+    Kind,
+    plain_kind,
+    rounded_to,
+    rounding_of_sums,
+    rounding_words,
+    with_unit_sums,
+)
 from focalcal.errors import InputError, InputWarning
 from focalcal.kernels.class_bins import ClassBinSums
 from focalcal.kernels.compiled import compiled_kernels
 from focalcal.kernels.extremes import extremes, largest_sum_error
 from focalcal.kernels.rows import read_rows
+from focalcal.predictions.labels import ClassNames, read_labels
 
 Target = Literal["top_label", "positive", "classwise"] | int
 
@@ -87,6 +98,10 @@ def plain_scores(given: Tensor, kind: Kind) -> Tensor:
 class Predictions:
     """Scores and labels as the caller gave them, checked; read in chunks, so that nothing is copied as a whole.
 
+    Scores are (N, K), (N,) of the positive class of two, or (N, K, d1, ...) with the classes along `class_axis`, for
+    example -1 for tokens (B, T, K). They may be data frames, whose columns are the classes. Labels are read as by
+    `read_labels`, and `class_names` are the names of the classes, if these are known.
+
     >>> predictions = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 1])
     >>> predictions.num_classes, len(list(predictions.chunks()))
     (2, 1)
@@ -97,49 +112,67 @@ class Predictions:
         scores: ArrayLike,
         labels: ArrayLike | None,
         *,
-        kind: Kind = "logits",
+        kind: GivenKind = "logits",
         sample_weight: ArrayLike | None = None,
         ignore_index: int | None = None,
+        class_axis: int = 1,
+        class_names: Sequence[str] | None = None,
         argument: str = "scores",
         may_be_empty: bool = False,
     ) -> None:
-        require(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", repr(kind))
-        self.kind, self.ignore_index, self.argument, self._may_be_empty = kind, ignore_index, argument, may_be_empty
-        self._scores = (
-            plain_array(scores, argument) if isinstance(scores, np.ndarray) else to_float_tensor(scores, argument)
-        )
-        shape = tuple(self._scores.shape)
-        floating = isinstance(self._scores, Tensor) or np.issubdtype(self._scores.dtype, np.floating)
-        require(floating, argument, "must be floating point", self._scores.dtype)
-        # Half precision cannot do better than its own rounding, also after it was widened.
+        self.kind: Kind = plain_kind(kind)
+        if ignore_index is not None:
+            require_whole(ignore_index, "ignore_index", -(2**63))
+        self.ignore_index, self.argument, self._may_be_empty = ignore_index, argument, may_be_empty
+        self._scores, columns = _read_scores(scores, argument)
         given = self._scores.dtype
+        # Half precision cannot do better than its own rounding, also after it was widened.
         self._epsilon = torch.finfo(given).eps if isinstance(given, torch.dtype) else float(np.finfo(given).eps)
         self._tolerance = max(SUM_TOLERANCE, 4 * self._epsilon)
-        require(len(shape) >= 1, argument, "must have shape (N, K), (N,) or (N, K, d1, ...)", "a single number")
+        self.given_shape = tuple(self._scores.shape)
+        self.class_axis = _checked_axis(class_axis, len(self.given_shape), argument)
+        if self.class_axis != 1 and len(self.given_shape) > 1:
+            self._scores = _moved(self._scores, self.class_axis, 1)
+        shape = tuple(self._scores.shape)
         empty = 0 in (shape[1:] if may_be_empty else shape)
-        require(not empty, argument, "must have at least one row", f"shape {shape}")
+        require(not empty, argument, "must have at least one row", f"shape {self.given_shape}")
         self.binary = len(shape) == 1
         self.num_classes = 2 if self.binary else shape[1]
         fix = "Binary scores of the positive class have shape (N,)."
-        require(self.num_classes >= 2, argument, "needs at least two classes", f"shape {shape}", fix)
-        place = shape[:1] if self.binary else shape[:1] + shape[2:]
-        self.num_rows = int(np.prod(place))
-        self._labels = None if labels is None else self._checked_labels(labels, place)
-        self._weight = None if sample_weight is None else checked_weight(sample_weight, place)
+        require(self.num_classes >= 2, argument, "needs at least two classes", f"shape {self.given_shape}", fix)
+        self.place = shape[:1] if self.binary else shape[:1] + shape[2:]
+        self.num_rows = int(np.prod(self.place))
+        self._told_of_rounding = False
+        names = None if columns is None or len(shape) != 2 else ClassNames.of_columns(columns)
+        names = names if class_names is None else ClassNames.of_argument(class_names, self.num_classes)
+        self.class_names = None if names is None else names.names
+        self._labels = None if labels is None else self._checked_labels(labels, names)
+        self._weight = None if sample_weight is None else checked_weight(sample_weight, self.place)
         some = self._weight is None or may_be_empty or bool(self._weight.any())
         require(some, "sample_weight", "must have a positive entry", "only zeros")
 
-    def _checked_labels(self, labels: ArrayLike, place: tuple[int, ...]) -> Tensor:
-        given = to_label_tensor(labels, "labels")
-        wrong = given.is_floating_point() or given.is_complex()
-        require(not wrong, "labels", "must be class numbers", given.dtype, "Convert with .long() or .astype(int).")
-        if given.dtype == torch.bool:
-            require(self.num_classes == 2, "labels", "must be class numbers", given.dtype)
-        require(tuple(given.shape) == place, "labels", f"must have shape {place}", tuple(given.shape))
-        given = given.to("cpu", torch.int64)
+    def _checked_labels(self, labels: ArrayLike, names: ClassNames | None) -> Tensor:
+        given, self.class_names = read_labels(labels, self.num_classes, names, self.ignore_index)
+        came = tuple(given.shape)
+        if came != self.place:
+            raise InputError(f"labels: must have shape {self.place}; got {came}.{self._transposed(came)}")
         if given.numel() and (int(given.min()) < 0 or int(given.max()) >= self.num_classes):
             require_label_range(given, self.num_classes, self.ignore_index)
         return given
+
+    def _transposed(self, came: tuple[int, ...]) -> str:
+        """The axis of the classes that labels of this shape belong to, if another one does."""
+        shape = self.given_shape
+        if came == shape:
+            return " They have a value for every class: take their argmax along the classes."
+        fits = [axis for axis in range(1, len(shape)) if shape[:axis] + shape[axis + 1 :] == came]
+        if len(shape) < 3 or not fits:
+            return ""
+        axis = -1 if fits[-1] == len(shape) - 1 else fits[-1]
+        return (
+            f" The classes are read along axis {self.class_axis} of {self.argument} {shape}. If they are along axis "
+            f"{axis}, pass class_axis={axis}; else transpose the labels."
+        )
 
     def chunks(self, *, check: bool = True, masked_labels: bool = True) -> Iterator[Chunk]:
         """The rows in order, flattened to (n, K), without ignored ones; checks every value on the way.
@@ -183,8 +216,15 @@ class Predictions:
         part._labels = None if self._labels is None else self._labels[place]
         part._weight = None if self._weight is None else self._weight[rows]
         part.num_rows = len(part._scores)
+        part.place = (part.num_rows,)
         part._may_be_empty = True
         return part
+
+    def counted(self) -> Array:
+        """Which of all rows, flattened, count: those that are not ignored and have a weight."""
+        labels = None if self._labels is None else self._labels.reshape(-1)
+        keep = self._kept(labels, None if self._weight is None else self._weight.reshape(-1))
+        return np.ones(self.num_rows, dtype=bool) if keep is None else keep.numpy()
 
     def _kept(self, labels: Tensor | None, weight: Array | None) -> Tensor | None:
         """Which rows count: those that are not ignored and have a weight. None if that is all of them."""
@@ -270,11 +310,22 @@ class Predictions:
             )
         sums = probs.sum(1)
         off = (sums - 1).abs() > self._tolerance
-        if off.any():
+        digits = rounded_to(probs[off], sums[off], self._epsilon) if self.kind == "probs" else None
+        if digits is not None:
+            self._warn_of_rounding(digits)
+        elif off.any():
+            fix = "Give the probabilities of all classes, or divide each row by its sum."
+            fix = fix if self.kind == "probs" else 'If these are logits, pass kind="logits".'
             raise InputError(
                 f"{self.argument}: each row must sum to 1 within {self._tolerance:g}; row {row(off)} sums to "
-                f'{sums[off][0].item():.6g}. If these are logits, pass kind="logits".'
+                f"{sums[off][0].item():.6g}. {fix}"
             )
+
+    def _warn_of_rounding(self, digits: int) -> None:
+        """Warn once that rows do not sum to 1 because their probabilities were rounded."""
+        if not self._told_of_rounding:
+            self._told_of_rounding = True
+            warnings.warn(f"{self.argument}: {rounding_words(digits)}", InputWarning, stacklevel=7)
 
     def _is_suspicious(self, scores: Tensor) -> bool:
         """Whether a closer look is needed: a few numbers say of most batches that nothing is wrong with them."""
@@ -312,3 +363,35 @@ def checked_weight(weight: ArrayLike, place: tuple[int, ...]) -> Array:
             f"sample_weight: must not be negative; got {given.min():g} at index {int(given.reshape(-1).argmin())}."
         )
     return given
+
+
+def _read_scores(scores: ArrayLike, argument: str) -> tuple[Tensor | Array, tuple[str, ...] | None]:
+    """Scores as a tensor or an array of floating point, and the names of the columns if they are a data frame."""
+    columns = None
+    if is_frame(scores):
+        frame = read_frame(scores, argument)
+        scores, columns = frame.values, frame.names
+    values = own_values(scores, argument)
+    read = plain_array(values, argument) if isinstance(values, np.ndarray) else to_float_tensor(values, argument)
+    floating = isinstance(read, Tensor) or np.issubdtype(read.dtype, np.floating)
+    require(floating, argument, "must be floating point", read.dtype, "Convert with .astype(float).")
+    shape = "must have shape (N, K), (N,) or (N, K, d1, ...)"
+    require(len(read.shape) >= 1, argument, shape, "a single number")
+    return read, columns
+
+
+def _checked_axis(class_axis: int, dimensions: int, argument: str) -> int:
+    """The axis of the classes, counted from 0; scores (N,) have none."""
+    whole = isinstance(class_axis, (int, np.integer)) and not isinstance(class_axis, bool)
+    rule = "must be the number of the axis that has the classes"
+    require(whole, "class_axis", rule, repr(class_axis), "It is 1 for scores (N, K, ...) and -1 for (B, T, K).")
+    if dimensions == 1:
+        return 1
+    axis = class_axis + dimensions if class_axis < 0 else class_axis
+    fix = f"{argument} have {dimensions} dimensions, of which the first are the samples."
+    require(1 <= axis < dimensions, "class_axis", f"must lie in 1..{dimensions - 1}, or be negative", class_axis, fix)
+    return int(axis)
+
+
+def _moved(scores: Tensor | Array, axis: int, to: int) -> Tensor | Array:
+    return scores.movedim(axis, to) if isinstance(scores, Tensor) else np.moveaxis(scores, axis, to)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from focalcal.core.checks import Array, require
-from focalcal.core.score_kinds import Kind
+from focalcal.core.score_kinds import GivenKind, plain_kind
 from focalcal.predictions.arrays import Chunk, Predictions
 
 if TYPE_CHECKING:
@@ -81,9 +81,10 @@ class Batches(Stream):
 
     name = "batches"
 
-    def __init__(self, factory: BatchesFactory, kind: Kind, *, memory: int | None = None) -> None:
+    def __init__(self, factory: BatchesFactory, kind: GivenKind, *, memory: int | None = None, **reading: Any) -> None:
         require(callable(factory), self.name, "must be a function that opens the data anew", type(factory))
-        self._factory, self.kind, self.memory = factory, kind, MEMORY if memory is None else memory
+        self._factory, self.kind, self.memory = factory, plain_kind(kind), MEMORY if memory is None else memory
+        self._reading = reading  # how every batch is read: see `Predictions`
         self._checked = False  # whether every value was looked at in an earlier pass
 
     def reduce(self, fold: Fold[P], merge: Merge[P], *, by: str | None = None) -> P:
@@ -108,7 +109,6 @@ class Batches(Stream):
             require(fine, self.name, rule, type(batch).__name__)
             weight = batch[2] if len(batch) == 3 else None
             # Of one batch all weights may be 0; of all batches they may not.
-            rows = Predictions(
-                batch[0], batch[1], kind=self.kind, sample_weight=weight, argument="logits", may_be_empty=True
-            )
+            reading = {**self._reading, "kind": self.kind, "sample_weight": weight}
+            rows = Predictions(batch[0], batch[1], argument="logits", may_be_empty=True, **reading)
             yield Batch(self.name, rows, checked=self._checked)

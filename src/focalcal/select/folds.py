@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +12,9 @@ from torch import Tensor
 
 from focalcal.calibrators.base import Calibrator
 from focalcal.core.checks import Array, ArrayLike
-from focalcal.core.score_kinds import Kind, logits_of, positive
+from focalcal.core.score_kinds import GivenKind, logits_of, positive
 from focalcal.errors import InputWarning
-from focalcal.predictions.arrays import Predictions, checked_weight
+from focalcal.predictions.arrays import Predictions
 
 
 @dataclass(frozen=True)
@@ -25,23 +26,27 @@ class FoldedRows:
     weight: Array | None
     sample: Array | None
     probs: Tensor | None = None  # of which the logits are the logarithms, if these are what was given
+    class_names: tuple[str, ...] | None = None
 
     @staticmethod
-    def read(logits: ArrayLike, labels: ArrayLike, kind: Kind, sample_weight: ArrayLike | None) -> FoldedRows:
-        """The caller's rows, checked; rows of weight 0 are left out."""
-        given = Predictions(logits, labels, kind=kind, sample_weight=sample_weight, argument="logits")
+    def read(
+        logits: ArrayLike, labels: ArrayLike, kind: GivenKind, sample_weight: ArrayLike | None = None, **reading: Any
+    ) -> FoldedRows:
+        """The caller's rows, checked; rows of weight 0 and ignored ones are left out. `Predictions` has the options."""
+        given = Predictions(logits, labels, kind=kind, sample_weight=sample_weight, argument="logits", **reading)
+        kind = given.kind
         chunks = list(given.chunks(masked_labels=False))
         rows = torch.cat([logits_of(chunk.scores, kind) for chunk in chunks])
         probs = torch.cat([positive(chunk.scores) for chunk in chunks]) if kind == "probs" else None
         weights = [chunk.weight for chunk in chunks if chunk.weight is not None]
         sample = None
-        shape = np.shape(labels)
+        shape = given.place
         if len(shape) > 1:  # positions of the same image know of one another
-            sample = np.repeat(np.arange(shape[0]), int(np.prod(shape[1:])))
-            sample = sample if sample_weight is None else sample[checked_weight(sample_weight, shape).reshape(-1) > 0]
+            sample = np.repeat(np.arange(shape[0]), int(np.prod(shape[1:])))[given.counted()]
             sample = np.unique(sample, return_inverse=True)[1]
         weight = np.concatenate(weights) if weights else None
-        return FoldedRows(rows, torch.cat([chunk.labels for chunk in chunks]), weight, sample, probs)
+        numbers = torch.cat([chunk.labels for chunk in chunks])
+        return FoldedRows(rows, numbers, weight, sample, probs, given.class_names)
 
     @property
     def num_classes(self) -> int:
@@ -66,11 +71,13 @@ class FoldedRows:
         index = torch.from_numpy(rows).to(self.logits.device)
         weight = None if self.weight is None else self.weight[rows]
         probs = None if self.probs is None else self.probs[index]
-        return FoldedRows(self.logits[index], self.labels[index], weight, None, probs)
+        return FoldedRows(self.logits[index], self.labels[index], weight, None, probs, self.class_names)
 
     def fit(self, calibrator: Calibrator) -> Calibrator:
         """The calibrator, fitted to these rows."""
         with warnings.catch_warnings():
             # That logits look like probabilities was said when they were read.
             warnings.simplefilter("ignore", InputWarning)
-            return calibrator.fit(self.logits, self.labels, sample_weight=self.weight)
+            fitted = calibrator.fit(self.logits, self.labels, sample_weight=self.weight)
+            fitted.class_names = self.class_names
+            return fitted

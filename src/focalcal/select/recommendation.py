@@ -65,8 +65,8 @@ def verdict_of(
         assert nested is not None
         return (
             f"Keep the logits as they are. {best.name} looks better ({_figures(best, tests)}), but choosing a method "
-            f"on these rows does not improve {criterion} on new ones ({NESTED}: {nested.difference:+.4g}). Collect more "
-            "rows, or compare fewer methods."
+            f"on these rows does not improve {criterion} on new ones ({NESTED}: {nested.difference:+.4g}). Collect "
+            "more rows, or compare fewer methods."
         )
     how = "" if best.difference is not None and best.difference >= 0 else "significantly "
     return f"No method is {how}better than the raw logits (best: {best.name}, {_figures(best, tests)}). {_KEEP}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import deepcopy
 
 import numpy as np
 
 from focalcal.calibrators.identity import Identity
-from focalcal.core.checks import ArrayLike, require
-from focalcal.core.score_kinds import Kind
+from focalcal.core.checks import ArrayLike, is_number, require
+from focalcal.core.score_kinds import GivenKind
 from focalcal.errors import FocalCalError
 from focalcal.metrics.table import MEASURES
 from focalcal.select.contest import Contest, Entry, Progress
@@ -25,13 +26,16 @@ def select_calibrator(
     logits: ArrayLike,
     labels: ArrayLike,
     *,
-    kind: Kind = "logits",
+    kind: GivenKind = "logits",
     methods: Methods | None = None,
     criterion: str = "nll",
     num_folds: int = 5,
     num_repeats: int = 1,
     nested: bool = True,
     sample_weight: ArrayLike | None = None,
+    ignore_index: int | None = None,
+    class_axis: int = 1,
+    class_names: Sequence[str] | None = None,
     level: float = 0.95,
     seed: int = 0,
     progress: Progress | None = None,
@@ -61,8 +65,10 @@ def select_calibrator(
     $k + k(k-1)/2$ times for k = `num_folds`, and `num_repeats` times as often. Repeats deal out the rows anew; scores
     are means over them. Intervals and p-values are those of `bootstrap` and `compare`: they hold for the fits at hand.
 
-    Of arrays (N, K, d1, ...), all positions of a sample are in one fold. `progress` is called as
-    `progress(done, total, what)` after every fit. A method that raises is listed with its error.
+    Logits and labels are read as by `focalcal.metrics.read`; rows whose label is `ignore_index` are left out. Of arrays
+    (N, K, d1, ...), or others whose classes are along `class_axis`, all positions of a sample are in one fold.
+    `progress` is called as `progress(done, total, what)` after every fit. A method that raises is listed with its
+    error.
 
     Source: [stone1974] for the folds, [varma2006] for the nested score, [holm1979] for the correction. Differs: the
     inner folds are the outer ones, so that fits are shared; nothing of the fold that is scored is used.
@@ -73,7 +79,16 @@ def select_calibrator(
     ('temperature', 'temperature')
     """
     _require_options(criterion, num_folds, num_repeats, nested, level, seed)
-    data = FoldedRows.read(logits, labels, kind, sample_weight)
+    require(labels is not None, "labels", "must be given with logits", "none")
+    data = FoldedRows.read(
+        logits,
+        labels,
+        kind,
+        sample_weight,
+        ignore_index=ignore_index,
+        class_axis=class_axis,
+        class_names=class_names,
+    )
     fix = "Take fewer folds, or more rows."
     require(data.num_samples >= num_folds, "logits", f"{num_folds} folds need as many rows", data.num_samples, fix)
     templates, left_out = chosen_methods(methods, data.num_classes, len(data.labels))
@@ -125,9 +140,15 @@ def criteria() -> tuple[str, ...]:
 
 def _require_options(criterion: str, num_folds: int, num_repeats: int, nested: bool, level: float, seed: int) -> None:
     known = criteria()
-    require(criterion in known, "criterion", f"must be one of {', '.join(known)}", repr(criterion))
+    require(
+        isinstance(criterion, str) and criterion in known,
+        "criterion",
+        f"must be one of {', '.join(known)}",
+        repr(criterion),
+    )
     whole = all(isinstance(number, int) for number in (num_folds, num_repeats, seed))
     require(whole, "num_folds, num_repeats, seed", "must be whole numbers", (num_folds, num_repeats, seed))
+    require(is_number(level), "level", "must lie between 0 and 1", repr(level))
     require(num_folds >= 2, "num_folds", "must be at least 2", num_folds, "5 is usual.")
     fix = "Take more folds, or nested=False."
     require(num_folds >= 3 or not nested, "num_folds", "must be at least 3 for a nested score", num_folds, fix)

@@ -156,7 +156,17 @@ def read_elsewhere(table: PredictionTable, paths: list[Path]) -> Parts:
     delimiter = "\t" if paths[0].suffix == ".tsv" else max(",\t;", key=lambda sign: len(rows(sign)[0]))
     header, *lines = rows(delimiter)
     columns = dict(zip([name.lstrip() for name in header], map(list, zip(*lines, strict=True)), strict=True))
+    if delimiter != ",":
+        for keys in ([key for key in columns if key.startswith(("log", "prob"))], ["weight"], ["weights"]):
+            _read_commas(columns, keys)
     return parts_of_columns(table, columns, {})
+
+
+def _read_commas(columns: dict[str, list[str]], keys: list[str]) -> None:
+    """Numbers of some columns that are written with decimal commas, and none with a point, get points."""
+    text = "".join("".join(columns.get(key, ())) for key in keys)
+    if "," in text and "." not in text:
+        columns.update({key: [each.replace(",", ".") for each in columns[key]] for key in keys if key in columns})
 
 
 FUZZED = FuzzedFormat(
