@@ -77,7 +77,7 @@ def test_interpolated_edges_are_those_of_numpy_interp():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"num_bins": 0}, "num_bins: must be at least 1"),
+        ({"num_bins": 0}, "num_bins: must be a whole number from 1; got 0"),
         ({"num_bins": 5, "edges": "equal_mass"}, "num_bins: must be at most N = 2; got 5"),
         ({"edges": "quantile"}, "edges: must be a tensor or one of equal_width, equal_mass"),
     ],
