@@ -170,11 +170,10 @@ def _class_sums(module: Any, case: Case) -> Columns:
 def _bins(module: Any, case: Case) -> Columns:
     rng = np.random.default_rng(case["seed"])
     confidence = (rng.integers(0, 65, case["rows"]) / 64).astype("float64" if case["dtype"] == "float64" else "float32")
-    options = {"num_bins": case["num_bins"], "weight": _weight_of(case)}
-    correct = rng.random(case["rows"]) < 0.5
+    correct, num_bins = rng.random(case["rows"]) < 0.5, case["num_bins"]
     found = {}
-    for edges in ("equal_width", "interpolated"):
-        bins = module.bin_predictions(confidence, correct, edges=edges, **options)
+    for edges, weight in (("equal_width", _weight_of(case)), ("interpolated", None)):
+        bins = module.bin_predictions(confidence, correct, edges=edges, num_bins=num_bins, weight=weight)
         found |= {
             f"{name}, {edges}": getattr(bins, name).numpy() for name in ("count", "confidence", "accuracy", "edges")
         }
